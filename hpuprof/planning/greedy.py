@@ -117,22 +117,24 @@ class Plan:
         pricing = self.pricing
         done: list[Change] = []
         before, share = pricing.base, np.ones(len(pricing.base))
+        told_before = of_other_runs(before, told=self.told)
         for order, priced in enumerate(taken, 1):
             done.append(priced.change)
             with_it = np.minimum(pricing.share(done), share)
             gain = before * self._gained(priced, 1.0 - with_it / np.maximum(share, TINY), first=order == 1)
             least = np.minimum(self._least(done, with_it), before)
             after = np.maximum(before - gain, least)
+            told_after = np.maximum(of_other_runs(after, told=self.told), least)
             row = self._row(priced, after=after if order == 1 else None)
             yield msgspec.structs.replace(
                 row,
                 order=order,
-                **_columns("before", of_other_runs(before, told=self.told)),
-                **_columns("after", np.maximum(of_other_runs(after, told=self.told), least)),
-                **_saved("gain", before, after),
+                **_columns("before", told_before),
+                **_columns("after", told_after),
+                **_saved("gain", before, after, float(np.median(told_before) - np.median(told_after))),
                 then=pricing.sets_the_step(done),
             )
-            before, share = after, with_it
+            before, told_before, share = after, told_after, with_it
         rest = [p for p in self.priced if p not in taken]
         for priced in sorted(rest, key=lambda p: float(np.median(p.share))):
             excluded = any(_together(priced.change, change) for change in done)
@@ -243,7 +245,7 @@ class Plan:
         )
         if after is None:
             after = base * (1.0 - self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True))
-        alone = _saved("alone", base, after)
+        alone = _saved("alone", base, after, float(np.median(base) - np.median(after)))
         return msgspec.structs.replace(row, **alone, ceiling_ns=max(row.ceiling_ns or 0.0, alone["alone_high_ns"]))
 
 
@@ -253,12 +255,10 @@ def _columns(name: str, samples: Floats) -> dict[str, float]:
     return {f"{name}_low_ns": low, f"{name}_ns": median, f"{name}_high_ns": high}
 
 
-def _saved(name: str, before: Floats, after: Floats) -> dict[str, float]:
-    """Return the columns of a gain; its middle is what the medians of the step time differ by."""
+def _saved(name: str, before: Floats, after: Floats, middle: float) -> dict[str, float]:
+    """Return the columns of a gain; `middle`: what the step times that are told differ by."""
     columns = _columns(name, before - after)
-    low, high = columns[f"{name}_low_ns"], columns[f"{name}_high_ns"]
-    middle = float(np.clip(np.median(before) - np.median(after), low, high))
-    return columns | {f"{name}_ns": middle}
+    return columns | {f"{name}_ns": float(np.clip(middle, columns[f"{name}_low_ns"], columns[f"{name}_high_ns"]))}
 
 
 def _together(one: Change, other: Change) -> bool:

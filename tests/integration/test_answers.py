@@ -85,6 +85,19 @@ def test_what_is_not_sure_has_a_reason_and_a_command_that_decides(report):
     assert graph.verdict != "yes" or (graph.reason, graph.basis) == ("", "steps")
 
 
+def test_a_line_of_the_plan_begins_where_the_one_above_it_ends(report):
+    taken = [row for row in report.data.plan if row.order]
+    for line in taken:
+        assert line.gain_low_ns <= line.gain_ns <= line.gain_high_ns
+        assert line.after_ns == pytest.approx(line.before_ns - line.gain_ns, rel=1e-9)
+    for line, following in pairwise(taken):
+        assert (following.before_low_ns, following.before_ns, following.before_high_ns) == (
+            line.after_low_ns,
+            line.after_ns,
+            line.after_high_ns,
+        )
+
+
 def test_each_cause_is_told_once_and_no_finding_is_lost(report):
     todo = what_to_do(report)
     told = [f.code for item in (*todo.lines, *todo.others) for f in item.explains]

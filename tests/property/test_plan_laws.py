@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -224,6 +225,13 @@ def test_no_line_gains_more_than_its_ceiling_or_than_there_is(training):
             assert row.before_low_ns <= row.before_ns <= row.before_high_ns
             assert row.gain_high_ns <= row.before_high_ns * (1 + ROUNDING)
             assert row.after_ns == pytest.approx(row.before_ns - row.gain_ns, rel=0.05)
+    taken = sorted((row for row in lines if row.order), key=lambda row: row.order)
+    for line, following in pairwise(taken):
+        assert _step_time(following, "before") == _step_time(line, "after"), "a line begins where the one above it ends"
+
+
+def _step_time(row: PlanRow, when: str) -> tuple[float, ...]:
+    return tuple(getattr(row, f"{when}_{bound}ns") for bound in ("low_", "", "high_"))
 
 
 @settings(max_examples=8)
