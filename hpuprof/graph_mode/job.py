@@ -77,6 +77,16 @@ class Job:
         return of_other_runs(times, told=self.lead.base != "profiled")
 
     @cached_property
+    def behind(self) -> Floats:
+        """Samples of the job's step time now over that of its slowest rank; 1 where ranks are replayed together.
+
+        Recorded steps differ from rank to rank. The slowest rank shows what an option gains, the median one the time
+        now: what gains nothing must leave that time as it is.
+        """
+        slowest: Floats = np.max([base_of(p) for p in self.predictions], axis=0)
+        return np.ones(len(slowest)) if self.joint else self.base_samples / slowest
+
+    @cached_property
     def base_ns(self) -> float:
         """The step time now [ns]."""
         return float(np.median(self.base_samples))
@@ -127,7 +137,7 @@ class Job:
         """The shortest step that the device allows [ns]: its critical path, and what its busiest stream needs."""
         found = Evidence.of(self.predictions)
         stream = 0.0 if found is None else max(p.profiled_step_ns for p in self.predictions) / found.high
-        return max(self.critical_ns, stream, 1.0)
+        return max(float(np.median(self.behind)) * max(self.critical_ns, stream), 1.0)
 
     @property
     def reach(self) -> float:
@@ -153,13 +163,15 @@ def candidates_of(job: Job) -> list[Candidate]:
         if joint is not None:
             step_ns, uncorrected_ns = job.base_samples / joint[0], joint[1]
         else:
-            times = [base_of(p) / unpack(o.ratio) for p, o in zip(job.predictions, options, strict=True)]
-            step_ns, uncorrected_ns = np.max(np.array(times), axis=0), max(o.uncorrected_ns for o in options)
+            with_it = [base_of(p) / unpack(o.ratio) for p, o in zip(job.predictions, options, strict=True)]
+            step_ns = np.max(with_it, axis=0) * job.behind
+            uncorrected_ns = max(o.uncorrected_ns for o in options)
         if job.basis == "one_step":
             step_ns = step_ns * one_step_noise(len(step_ns), job.idle_fraction)
         # The host's share outside a region that one rank makes of the step time holds for that rank alone.
         outside_ns = 0.0 if joint else max(o.host_outside_low_ns for o in options)
-        found.append(Candidate(options, step_ns, job.base_samples, uncorrected_ns, max(job.least_ns, outside_ns)))
+        least_ns = max(job.least_ns, outside_ns * float(np.median(job.behind)))
+        found.append(Candidate(options, step_ns, job.base_samples, uncorrected_ns, least_ns))
     return found
 
 

@@ -49,7 +49,7 @@ def plan_of(
     lead, part = main[0]
     rows = list(part.plan or ())
     if len(main) > 1:
-        rows = _of_all_ranks(rows, graph)
+        rows = _of_all_ranks(_in_steps_of_the_job(rows, part, graph.base_step_ns), graph)
     if not rows or not all(row.why for row in rows):
         rows += _other_ranks(len(main), part, graph)
     now = _now_ns(part, graph)
@@ -130,6 +130,19 @@ def _other_ranks(recorded: int, part: RankPartial, graph: GraphMode) -> list[Pla
     return [row]
 
 
+def _in_steps_of_the_job(rows: list[PlanRow], part: RankPartial, now: float | None) -> list[PlanRow]:
+    """Return the rows of one rank with their shares of a step as parts of the job's, which may be longer or shorter."""
+    alone = next((row.before_ns for row in rows if row.order == 1), None)
+    if alone is None and part.prediction is not None:
+        alone = part.prediction.base_step_ns
+    return [_scaled(row, now / alone) for row in rows] if now and alone else rows
+
+
+def _scaled(row: PlanRow, factor: float) -> PlanRow:
+    times = {name: getattr(row, name) for name in row.__struct_fields__ if name.endswith("_ns")}
+    return msgspec.structs.replace(row, **{name: t * factor for name, t in times.items() if t is not None})
+
+
 def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     """Let graphs gain what they gain for all ranks together; without such a gain they are no part of the plan."""
     at = next((i for i, row in enumerate(rows) if row.remedy == "graphs" and row.alone_ns is not None), None)
@@ -147,10 +160,19 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
         alone_ns=median,
         alone_high_ns=high,
     )
+    rest = rows[at + 1 :]
     if joint.order == 1:
         taken = {"after_low_ns": then.low, "after_ns": then.median, "after_high_ns": then.high}
+        rest = _after(rest, then, joint.after_ns)
         joint = msgspec.structs.replace(_first(joint, now, (low, median, high), graph.base_range_ns), **taken)
-    return [*rows[:at], joint, *rows[at + 1 :]]
+    return [*rows[:at], joint, *rest]
+
+
+def _after(rows: Sequence[PlanRow], begin: Interval, alone: float | None) -> list[PlanRow]:
+    """Return the rows with those of the plan as parts of another step time than `alone`, the first one's before."""
+    found = [_scaled(row, begin.median / alone) if row.order and alone else row for row in rows]
+    known = {"before_low_ns": begin.low, "before_ns": begin.median, "before_high_ns": begin.high}
+    return [msgspec.structs.replace(row, **known) if row.order == 2 else row for row in found]
 
 
 def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = None) -> list[PlanRow]:

@@ -170,6 +170,17 @@ def test_the_slowest_rank_sets_the_step(judge):
     assert judge(slow, fast, fast).speedup == graph.speedup
 
 
+def test_ranks_whose_recorded_steps_differ_gain_what_the_slowest_of_them_gains(judge):
+    ranks = [prediction(option(1.2, 1.2), base_step_ns=ns) for ns in (8e6, 10e6, 16e6)]
+    graph = judge(*ranks)
+    assert graph.base_step_ns == pytest.approx(10e6)
+    assert graph.speedup.median == pytest.approx(1.2)
+    assert graph.step_time_ns.median == pytest.approx(10e6 / 1.2)
+    # Two of them could be no faster than the slowest one lets them be.
+    held = [*ranks[:2], prediction(option(1.0, 1.0), base_step_ns=16e6)]
+    assert judge(*held).speedup.median == pytest.approx(1.0)
+
+
 def test_nothing_is_promised_beyond_the_ceiling(judge):
     graph = judge(prediction(option(3.0, 9.0), critical_ns=5e6, busy_ns=4.5e6, kernel_scale=0.9))
     assert graph.ceiling == pytest.approx(10 / (0.9 * 5))

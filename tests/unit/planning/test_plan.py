@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import hpuprof
 from hpuprof.cli.main import cli
 from hpuprof.errors import ConfigError
-from hpuprof.model.prediction import GraphMode
+from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
 from hpuprof.report.job_plan import _keeping_pace, _of_all_ranks, _saved, _with_even_ranks, first_line
@@ -266,6 +266,23 @@ def test_graphs_that_do_not_pay_on_all_ranks_are_no_part_of_the_plan():
     left = _of_all_ranks(rows, graph)
     assert [(row.remedy, row.order) for row in left] == [("data_loading", 1), ("uploads", None)]
     assert isinstance(graph, GraphMode)
+
+
+def test_lines_after_graphs_of_all_ranks_go_on_from_their_step_time():
+    graph = msgspec.structs.replace(
+        hpuprof.analyze("sample_traces/cpu_1_rank", cache="off").graph_mode,
+        verdict="yes",
+        base_step_ns=2000.0,
+        step_time_ns=Interval(low=1400.0, median=1500.0, high=1600.0),
+    )
+    second = msgspec.structs.replace(line(2, "uploads", 80.0), before_ns=800.0, after_ns=720.0)
+    rows = _of_all_ranks([line(1, "graphs", 200.0), second, line(None, "copies", 40.0)], graph)
+    assert [(row.before_ns, row.after_ns, row.gain_ns) for row in rows[:2]] == [
+        (2000.0, 1500.0, 500.0),
+        (1500.0, 1350.0, 150.0),
+    ]
+    assert (rows[1].before_low_ns, rows[1].before_high_ns) == (1400.0, 1600.0)
+    assert rows[2].alone_ns == 40.0
 
 
 def test_what_hides_behind_the_first_change_is_priced_after_it(tmp_path):
