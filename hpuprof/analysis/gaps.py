@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpuprof.analysis.cpu_operators import cpu_operators
 from hpuprof.analysis.host_calls import HostCallKind, HostCalls
 from hpuprof.analysis.modules import thread_codes
 from hpuprof.analysis.rank_rows import RankRows
@@ -75,6 +76,7 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
         Cause.H2D_COPY: when(uploads | moving),
         Cause.SYNCHRONISE: when(waits),
         Cause.DATA_LOADER: when(main & ((activity == Activity.DATA_LOADER) | (activity == Activity.LOADER_WAIT))),
+        Cause.CPU_OPERATOR: cpu_operators(view),
         Cause.OPTIMIZER: subtract(
             when(main & (activity == Activity.OPTIMIZER)), when(main & (activity == Activity.CLOSURE))
         ),

@@ -86,11 +86,12 @@ class Cause(IntEnum):
     H2D_COPY = 7
     SYNCHRONISE = 8
     DATA_LOADER = 9
-    OPTIMIZER = 10
-    CALLBACK = 11
-    OPERATOR_LAUNCH = 12
-    PYTHON = 13
-    UNKNOWN = 14
+    CPU_OPERATOR = 10
+    OPTIMIZER = 11
+    CALLBACK = 12
+    OPERATOR_LAUNCH = 13
+    PYTHON = 14
+    UNKNOWN = 15
 
 
 CAUSE_TEXT = {
@@ -104,6 +105,7 @@ CAUSE_TEXT = {
     Cause.H2D_COPY: "host-to-device copy",
     Cause.SYNCHRONISE: "synchronisation",
     Cause.DATA_LOADER: "data loading",
+    Cause.CPU_OPERATOR: "operators on the CPU",
     Cause.OPTIMIZER: "optimizer step",
     Cause.CALLBACK: "callbacks, logging",
     Cause.OPERATOR_LAUNCH: "operator launch",
@@ -121,6 +123,7 @@ CAUSE_CLAUSE = {
     Cause.H2D_COPY: "while the host copied to the device",
     Cause.SYNCHRONISE: "while the host synchronised",
     Cause.DATA_LOADER: "while the host loaded data",
+    Cause.CPU_OPERATOR: "while operators computed on the CPU",
     Cause.OPTIMIZER: "while the host ran the optimizer step",
     Cause.CALLBACK: "while the host ran callbacks and logging",
     Cause.OPERATOR_LAUNCH: "while the host launched operators",

@@ -39,7 +39,7 @@ HOST_COLOURS = {"host working": "#4477aa", "host blocked": "#ccbb44", "no operat
 DEVICE_COLOURS = {"compute": "#228833", "exposed communication": "#aa3377", "exposed copy": "#66ccee"}
 _IDLE_COLOURS = (
     "#d4c5a9", "#9aa5b1", "#5b3a8c", "#2f4b7c", "#d62728", "#c04f8f", "#8c564b", "#1fa5b8",
-    "#b5a11a", "#e08214", "#7a8b2f", "#6b8fd6", "#ee6677", "#f2a5b0", "#777777",
+    "#b5a11a", "#e08214", "#3f6f5f", "#7a8b2f", "#6b8fd6", "#ee6677", "#f2a5b0", "#777777",
 )  # fmt: skip
 CAUSE_COLOURS = dict(zip(CAUSE, _IDLE_COLOURS, strict=True))
 """One colour for each cause of device idle time, the same in every figure."""

@@ -1,4 +1,4 @@
-"""Findings about the steps of a rank: what they lose on host and device. HP201 to HP219, except HP214."""
+"""Findings about the steps of a rank: what they lose on host and device. HP201 to HP220, except HP214."""
 
 from __future__ import annotations
 
@@ -44,6 +44,19 @@ def _idle(cause: Cause) -> Callable[[Context, float], Found | None]:
         return Found(evidence + _at(line), share, advice=advice)
 
     return test
+
+
+def _on_the_cpu(context: Context, limit: float) -> Found | None:
+    share, cause = context.idle.get(Cause.CPU_OPERATOR, 0.0), Cause.CPU_OPERATOR.name.lower()
+    if share < limit:
+        return None
+    idle: dict[str, float] = {}
+    for row in (r for _, part in context.main for r in part.gap_operators if r.cause == cause):
+        idle[row.host_row] = idle.get(row.host_row, 0.0) + row.idle_ns
+    longest = max(idle, key=lambda name: (idle[name], name), default="")
+    line = context.line(Cause.CPU_OPERATOR)
+    named = (f", most in {longest}" if longest else "") + (f" ({line})" if line else "")
+    return Found(f"the device sat idle {percent(share)} of the step {CAUSE_CLAUSE[Cause.CPU_OPERATOR]}{named}", share)
 
 
 def _at(line: str) -> str:
@@ -378,5 +391,18 @@ STEP_RULES: tuple[Rule, ...] = (
         needs_sound_device=True,
         saves="exposed_copy_fraction",
         test=_copies,
+    ),
+    Rule(
+        code="HP220",
+        title="Operators compute on the CPU",
+        meaning="The device waits for tensors that are made or changed in the host's memory. Graphs cannot hold such "
+        "operators, so their time stays.",
+        advice="Make tensors where they are used (`torch.randn(..., device=device)`), move an operator's inputs to the "
+        "device first, or prepare them in the data loader's workers.",
+        found_when="device idle while operators of 0.1 ms and more launch nothing >= {limit} of the step",
+        limit=0.05,
+        needs_sound_device=True,
+        saves="idle_cpu_operator_fraction",
+        test=_on_the_cpu,
     ),
 )

@@ -18,7 +18,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, intersect, subtract, union, union_of
-from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
+from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.edit import as_graphs, without_waits
 from hpuprof.what_if.launch_program import Program
@@ -51,6 +51,7 @@ class Around:
 
     copying: Intervals = EMPTY  # operators around copies between host and device, and around waits
     accumulate: Intervals = EMPTY  # autograd storing gradients in parameters
+    computing: Intervals = EMPTY  # operators on the CPU, which no graph holds
     graphs: Mask | None = None  # calls of the program that launch graphs already, shape `(calls,)`
 
     @classmethod
@@ -61,7 +62,8 @@ class Around:
         storing &= rows_named(trace, ACCUMULATE)
         graphs = (program.row >= 0) & (host.activity[np.maximum(program.row, 0)] == Activity.GRAPH_LAUNCH)
         storing_when = union(host.start[storing], host.end[storing])
-        return cls(_copying_operators(trace, view.links, program), storing_when, graphs)
+        computing = view.states[Cause.CPU_OPERATOR]
+        return cls(_copying_operators(trace, view.links, program), storing_when, computing, graphs)
 
     @cached_property
     def cut(self) -> Callable[[Program, Region, bool], _Cut]:
@@ -168,6 +170,7 @@ def _cut_out(around: Around, program: Program, region: Region, drop_waits: bool)
     waiting = (program.waits | program.read) & ~program.marker
     cuts = np.zeros(len(waiting), dtype=bool) if drop_waits else waiting & contains(region.windows, program.begin)
     kept = around.copying if not drop_waits else around.copying_in(program, program.upload & ~program.marker)
+    kept = union_of(kept, around.computing)
     windows = subtract(region.windows, union_of(kept, around.accumulate) if region.split else kept)
     cuts |= _late_uploads(program, captured | apart, _pieces(program, region, cuts))
     piece = _pieces(program, region, cuts)

@@ -92,6 +92,7 @@ def fills_memory(part: RankPartial, share: int) -> Case:
         ("HP215", idles(Cause.SYNCHRONISE), 30, 29),
         ("HP216", fills_memory, 901, 900),
         ("HP217", idles(Cause.FIRST_USE), 50, 49),
+        ("HP220", idles(Cause.CPU_OPERATOR), 50, 49),
     ],
 )
 def test_a_finding_fires_at_its_threshold_and_not_below(quiet, code, case, fires, silent):

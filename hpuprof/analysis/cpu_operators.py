@@ -1,0 +1,62 @@
+"""Operators that compute on the CPU: they launch nothing, and no graph takes their time away."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from hpuprof.analysis.modules import thread_codes
+from hpuprof.analysis.rank_rows import RankRows
+from hpuprof.ingest.dialects import FAMILIES
+from hpuprof.model.arrays import Ints
+from hpuprof.model.intervals import EMPTY, Intervals, union
+from hpuprof.model.schema import Activity, HostKind
+
+SHORTEST_NS = 100_000
+"""By judgement: an operator that neither computes nor launches takes 1 to 50 us, several times as long with shapes and
+stacks recorded."""
+_LAUNCHING = 0.5
+"""Share of the launches that must lie in operators, else operators do not show where they run; by judgement."""
+_COMPUTING = re.compile(r"^(?!autograd::)\w+::")
+"""Names of operators, which have a namespace; nodes of autograd and named ranges are none."""
+_OF_MEMORY = re.compile(
+    r"^aten::(?:_?(?:unsafe_)?(?:view|reshape)(?:_as|_alias|_as_real|_as_complex)?|as_strided_?|expand(?:_as)?|broadcast_to"
+    r"|t_?|transpose_?|permute|movedim|swapaxes|numpy_T|slice|select|narrow|un?squeeze_?|squeeze_?|(?:unsafe_)?split\w*"
+    r"|chunk|unbind|unfold|(?:un)?flatten|detach_?|alias|diagonal|resolve_(?:conj|neg)|real|imag"
+    r"|(?:new_)?empty\w*|resize\w*|set_|lift_fresh|item|_local_scalar_dense|is_nonzero|result_type"
+    r"|_?pin_memory|is_pinned|record_stream)$"
+)
+"""Operators that touch no value, or one; where they take long, the thread was held up."""
+
+
+def cpu_operators(view: RankRows) -> Intervals:
+    """Return when operators of the host path computed on the CPU: long ones in which nothing is called or launched.
+
+    What many short operators inside take is no computing. Empty where the trace cannot tell: where launches do not lie
+    in operators, and on devices of which not every kernel has a row and a launch (Gaudi's bridge launches later, from
+    another thread).
+    """
+    trace, host, nesting = view.trace, view.trace.host, view.links.nesting
+    family = FAMILIES[trace.family]
+    launches = np.unique(view.links.launch[view.links.launch >= 0])
+    if not (family.row_per_kernel and family.correlated and len(launches) and len(nesting.rows)):
+        return EMPTY
+    base = thread_codes(trace)[host.track] * (trace.end_ns + 1)
+
+    def inside(calls: Ints) -> Ints:
+        """Count the calls that begin in each operator."""
+        keys = np.sort(base[calls] + host.start[calls])
+        low, high = (np.searchsorted(keys, base[nesting.rows] + edge) for edge in (nesting.start, nesting.end))
+        return high - low
+
+    if inside(launches)[nesting.parent < 0].sum() < _LAUNCHING * len(launches):
+        return EMPTY
+    computes = np.array([bool(_COMPUTING.match(n)) and not _OF_MEMORY.match(n) for n in trace.names], dtype=bool)
+    ordinary = view.on_path & (host.activity != Activity.COMPILE)
+    length, nested = nesting.end - nesting.start, nesting.parent >= 0
+    own = length - np.bincount(nesting.parent[nested], length[nested], minlength=len(length))
+    within = nesting.stop - np.arange(len(length))  # operators, itself one of them
+    found = computes[host.name[nesting.rows]] & ordinary[nesting.rows] & (own >= SHORTEST_NS * within)
+    found &= inside(np.flatnonzero(host.kind == HostKind.RUNTIME)) == 0
+    return union(nesting.start[found], nesting.end[found])
