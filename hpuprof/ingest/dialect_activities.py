@@ -295,6 +295,17 @@ def copies_to_device(name: str) -> bool:
     return _TO_DEVICE.search(name) is not None
 
 
+_FREES = re.compile(r"^(?:cuda|hip)(?:Host)?Free(?:Host)?$|^cuMemFree(?:Host)?(?:_v2)?$")
+
+
+def frees_memory(name: str) -> bool:
+    """Whether a call gives memory back at once, for which it waits until the device is through (CUDA, HIP).
+
+    That is why PyTorch caches memory instead ("without device synchronizations", its notes on CUDA semantics).
+    """
+    return _FREES.search(name) is not None
+
+
 _WITHIN = re.compile(r"DtoD|Device -> Device|D2D|DEVICE_TO_DEVICE|^Memset|^__amd_rocclr_fill", re.IGNORECASE)
 
 

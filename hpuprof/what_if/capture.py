@@ -188,12 +188,13 @@ def _cut_out(around: Around, program: Program, region: Region, drop_waits: bool)
     uploads = inside & program.upload & ~captured
     graphs = len(np.unique(piece[captured])) / program.steps
     inputs = float(region.inputs if region.inputs != 1 else max(1, round(uploads.sum() / max(1, program.steps))))
+    free = (contains(removed, program.begin) | captured | apart) & ~apart
     return _Cut(
         piece=piece,
         captured=captured,
         apart=apart,
-        gone=gone,
-        free=(contains(removed, program.begin) | captured | apart) & ~apart,
+        gone=gone | (program.frees & free),
+        free=free,
         left=program.host_work_without(removed),
         order=_order(piece, good, inside, uploads, apart),
         graphs=graphs,

@@ -23,6 +23,7 @@ class PathCalls:
     begin: Ints
     end: Ints
     waits: Mask
+    frees: Mask  # which work once the device is through
     marker: Mask
     correlation: Ints  # -1: none
 
@@ -51,7 +52,7 @@ def host_waits(
     done = 0
     calls = np.flatnonzero(waits).tolist()
     idle_costs = []
-    for i in calls:
+    for i in np.flatnonzero(waits | of.frees).tolist():
         while done < stop[i]:
             last_of_lane[int(rows.lane[done])].append(done)
             done += 1
@@ -64,7 +65,8 @@ def host_waits(
             tail[i] = max(0.0, float(end[i] - last))
         else:
             tail[i] = -1.0
-            idle_costs.append(dur[i])
+            if waits[i]:
+                idle_costs.append(dur[i])
     cheap = float(np.percentile(idle_costs, 10)) if idle_costs else 2_000.0
     seen = [tail[i] for i in calls if tail[i] >= 0]
     usual = float(np.median(seen)) if seen else 2_000.0
@@ -73,8 +75,9 @@ def host_waits(
             useful[i] = min(dur[i], cheap)
         else:
             tail[i] = usual
+    useful[of.frees] = tail[of.frees] = np.where(tail >= 0, np.minimum(tail, dur), dur)[of.frees]
     # A launch into a full queue waits; the wait is the device's, not the host's.
-    full = np.where(waits | marker, 0, measure(hosts.blocked_by["queue"], begin, end))
+    full = np.where(waits | of.frees | marker, 0, measure(hosts.blocked_by["queue"], begin, end))
     useful = np.maximum(0.0, useful - full)
     queued = _room(ends, first, begin, end, np.flatnonzero(full))
     for i, freed in queued.items():

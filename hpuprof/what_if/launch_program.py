@@ -23,6 +23,7 @@ from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
+from hpuprof.ingest.dialect_activities import frees_memory
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
@@ -55,6 +56,7 @@ class Program:
     row: Ints  # host row of the call, -1 for markers
     marker: Mask
     waits: Mask  # returns only when device work is done
+    frees: Mask  # frees device memory, which happens only when device work is done
     read: Mask  # reads back to the host
     upload: Mask  # copies to the device
     useful: Floats  # cost of the call without waiting
@@ -236,7 +238,8 @@ def build_program(view: RankView) -> Program | None:
     streams = stream_waits(trace, path, rows, recorded, (low, high))
     terms = row_terms(rows, begin, end, low, streams)
     blocking = synchronous(trace, links)
-    columns = PathCalls(begin, end, waits, marker, np.where(marker, -1, host.correlation[row]))
+    frees = np.array([frees_memory(trace.names[i]) for i in host.name[row].tolist()], dtype=bool) & ~marker
+    columns = PathCalls(begin, end, waits, frees, marker, np.where(marker, -1, host.correlation[row]))
     useful, tail, targets, queued = host_waits(hosts, rows, recorded, terms.typical_latency, columns, blocking=blocking)
     return Program(
         step=step,
@@ -246,6 +249,7 @@ def build_program(view: RankView) -> Program | None:
         row=row,
         marker=marker,
         waits=waits,
+        frees=frees,
         read=kind == HostCallKind.READ,
         upload=kind == HostCallKind.UPLOAD,
         useful=useful,

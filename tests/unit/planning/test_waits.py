@@ -6,7 +6,7 @@ import pytest
 from builder import TraceBuilder
 from remedy_bench import Bench
 
-from hpuprof.planning.remedies.waits import READS, UPLOADS
+from hpuprof.planning.remedies.waits import READS, SYNCHRONISATION, UPLOADS
 
 
 def reading(operator: str, copy: str) -> TraceBuilder:
@@ -39,3 +39,24 @@ def test_an_operator_that_only_reads_among_other_things_stays(tmp_path):
 def test_an_upload_that_no_longer_waits_still_copies(tmp_path):
     bench = Bench.of(reading("aten::copy_", "HtoD (Pageable -> Device)"), UPLOADS, tmp_path)
     assert bench.with_it() > 180
+
+
+def synchronising(call: str) -> TraceBuilder:
+    """Steps of 200 µs whose kernel ends at 120; the host waits for it, and calls something behind that."""
+    out = TraceBuilder()
+    for step in range(5):
+        begin = 200.0 * step
+        out.step(step, begin, 200)
+        out.host("aten::mm", begin + 5, 20)
+        out.kernel("gemm", begin + 20, 100, launch=begin + 10, call_dur=4)
+        out.host("cudaDeviceSynchronize", begin + 30, 92, cat="cuda_runtime")
+        out.host(call, begin + 130, 30, cat="cuda_runtime")
+    return out
+
+
+def test_memory_is_freed_only_when_the_device_is_through(tmp_path):
+    """Without the synchronisation the kernel may still run by then: the call waits for it, and then does its work."""
+    free = Bench.of(synchronising("cudaFree"), SYNCHRONISATION, tmp_path)
+    assert free.now - free.with_it() == pytest.approx(2 + 8, abs=0.1)  # of the host beside the device
+    malloc = Bench.of(synchronising("cudaMalloc"), SYNCHRONISATION, tmp_path)
+    assert malloc.now - malloc.with_it() == pytest.approx(92, abs=1)
