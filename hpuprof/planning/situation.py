@@ -15,8 +15,9 @@ from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.user_frames import UserFrames
 from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.model.intervals import Intervals, union
+from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.prediction import GraphMode
+from hpuprof.planning.row_edits import without_work
 from hpuprof.what_if.capture import Region
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
@@ -187,6 +188,15 @@ def shortened(windows: Intervals, share: float) -> Intervals:
     """Return the first part of each window, a share of its length."""
     length = np.rint(share * (windows.end - windows.start)).astype(np.int64)
     return union(windows.start, windows.start + length)
+
+
+def spared(model: LaunchModel, of: ProgramCalls, windows: Intervals, share: float) -> LaunchModel:
+    """Return the steps without the first part of the host's work in each window, and of allocations of device memory.
+
+    Operators that are not run allocate no results; what is freed meanwhile is freed as before.
+    """
+    allocating = of.of(HostCallKind.ALLOCATION) & ~of.program.frees & contains(windows, of.program.begin)
+    return without_work(model, allocating, left=1.0 - share).without_host(shortened(windows, share))
 
 
 def folded(model: LaunchModel, groups: Ints, device: float | Floats) -> LaunchModel:

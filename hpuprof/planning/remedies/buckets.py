@@ -17,7 +17,7 @@ from hpuprof.planning.situation import Situation
 from hpuprof.what_if.edit import with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
-from hpuprof.what_if.schedule import Wait
+from hpuprof.what_if.schedule import Wait, Waits
 from hpuprof.what_if.step_model import StepModel
 
 MERGED = ("all_reduce", "reduce_scatter", "reduce", "all_gather", "broadcast")
@@ -154,8 +154,22 @@ class _Merge:
         gradients = np.intersect1d(self.last, self.found.row[self.found.gradients])
         reduced, using = used_after(program, gradients, self.found.backward[1])
         needed = lane_waits(using, reduced, program.typical_gap)
-        merged = replace(model, schedule=with_waits(edited, edited.waits.also(needed)))
+        waits = edited.waits.also(needed).also(self._ready())
+        merged = replace(model, schedule=with_waits(edited, waits))
         return merged.without_host(self.found.of.work_around(gone))
+
+    def _ready(self) -> Waits:
+        """Return the waits of each run's first member for what was computed before its last one was launched.
+
+        The stream of collectives waits for all that was launched on the other one by then (ProcessGroupNCCL).
+        """
+        program = self.found.of.program
+        last, first = np.unique(self.last, return_index=True)
+        computing = np.flatnonzero(program.kind == DeviceKind.COMPUTE)
+        before = np.searchsorted(program.call[computing], program.call[last]) - 1
+        row, source = self.rows[first][before >= 0], computing[before[before >= 0]]
+        other = program.lane[source] != program.lane[row]
+        return lane_waits(row[other], source[other], program.typical_gap)
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:
         """Take the collectives away."""

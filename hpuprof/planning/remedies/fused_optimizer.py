@@ -10,7 +10,7 @@ from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.remedy import Change, Remedy
-from hpuprof.planning.situation import Situation, folded, shortened
+from hpuprof.planning.situation import Situation, folded, spared
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 
@@ -23,7 +23,8 @@ DEVICE_LEFT = (7 / 19, 1.0)
 """Share of the device's time left. A fused Adam reads and writes each parameter's memory 7 times, its unfused operators
 19 times; at worst nothing is saved."""
 HOST_LEFT = (0.05, 0.25)
-"""Share of the host's work left: one call for each group of tensors, the lists of tensors still made; by judgement."""
+"""Share of the host's work left: one call for each group of tensors, the lists of tensors still made; by judgement. So
+of allocations: unfused operators allocate their results, fused kernels write to the parameters and the state."""
 
 
 def find(situation: Situation) -> Iterator[Change]:
@@ -42,11 +43,11 @@ def find(situation: Situation) -> Iterator[Change]:
     def edit(model: StepModel, level: float) -> StepModel:
         assert isinstance(model, LaunchModel)
         host, device = (low + (high - low) * level for low, high in (HOST_LEFT, DEVICE_LEFT))
-        return folded(model, groups, device).without_host(shortened(windows, 1.0 - host))
+        return spared(folded(model, groups, device), of, windows, 1.0 - host)
 
     def ideal(model: StepModel, _: float) -> StepModel:
         assert isinstance(model, LaunchModel)
-        return folded(model, groups, 0.0).without_host(windows)
+        return spared(folded(model, groups, 0.0), of, windows, 1.0)
 
     where = f"{per_step:,.0f} launches in the optimizer's step"
     yield Change(where, per_step, edit, ideal, uncertain=True, touches=calls)

@@ -42,9 +42,9 @@ def find(situation: Situation) -> Iterator[Change]:
     if not launches.any() or (used is not None and total is not None and used > FULL * total):
         return
     per_step = float(launches.sum()) / program.steps
-    change = _Kept(calls, windows)
+    change = _Kept(calls, windows, max(1, round(len(windows) / program.steps)))
     where = f"{per_step:,.0f} launches of forward run again in backward; {_told(used, total)}"
-    yield Change(where, per_step, change.edit, change.ideal, uncertain=True, touches=launches)
+    yield Change(where, per_step, change.edit, change.ideal, uncertain=True, bends=change.bends, touches=launches)
 
 
 def _again(view: RankView) -> Intervals:
@@ -91,12 +91,23 @@ def _told(used: int | None, total: int | None) -> str:
 class _Kept:
     calls: Mask  # calls in windows
     windows: Intervals
+    layers: int  # of a step
+
+    @property
+    def bends(self) -> tuple[float, ...]:
+        """Outcomes beyond which all layers are kept, or none."""
+        edge = 0.5 / (self.layers + 1)
+        return edge, 1.0 - edge
 
     def edit(self, model: StepModel, level: float) -> LaunchModel:
-        """Drop what runs again, down to nothing of it where memory does not allow more."""
+        """Drop what runs again, down to nothing of it where memory does not allow more.
+
+        Layers are kept whole, any number of them as likely as another: all of them, and none, have a chance.
+        """
         assert isinstance(model, LaunchModel)
-        kept = without_work(model, self.calls, left=level)
-        return kept.without_host(shortened(self.windows, 1.0 - level))
+        left = float(np.clip((level * (self.layers + 1) - 0.5) / self.layers, 0.0, 1.0))
+        kept = without_work(model, self.calls, left=left)
+        return kept.without_host(shortened(self.windows, 1.0 - left))
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:
         """Drop all of it."""
@@ -109,7 +120,7 @@ REMEDY = Remedy(
     advice="Turn activation checkpointing off, or off for as many layers as memory allows.",
     code={"": "model.gradient_checkpointing_disable()  # transformers; else call the layer without checkpoint(...)"},
     costs="Device memory for the activations that are kept.",
-    unknown="How many activations fit into memory: none to all.",
+    unknown="The activations of how many layers fit into memory: none to all.",
     needs="A recording in which device rows are linked to their launches, with autograd's sequence numbers; "
     "profile_memory=True tells how much memory is in use.",
     find=find,

@@ -13,8 +13,11 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>
 SIZES = (1, 2, 4, 3)  # kB
 
 
-def loop(*, used: bool = False, told: bool = True, alike: bool = False) -> TraceBuilder:
-    """`used`: a kernel waits for each one; `told`: rows say how many bytes they move; `alike`: the same number."""
+def loop(*, used: bool = False, told: bool = True, alike: bool = False, computed: float = 0.0) -> TraceBuilder:
+    """`used`: a kernel waits for each one; `told`: rows say how many bytes they move; `alike`: the same number.
+
+    `computed`: time of a kernel that is launched before the last one, on a stream of its own.
+    """
     out, period = TraceBuilder(), 100
     for step in range(4):
         begin = step * period
@@ -22,6 +25,8 @@ def loop(*, used: bool = False, told: bool = True, alike: bool = False) -> Trace
         free = begin + 6.0
         for i, size in enumerate((2,) * len(SIZES) if alike else SIZES):
             launch = free + 1 if used and i else begin + 2 + 3 * i
+            if computed and i == len(SIZES) - 1:
+                out.kernel("gemm", launch + 3, computed, launch=launch - 1.5, call_dur=1, stream=7)
             note = {
                 "Collective name": "allreduce",
                 "In msg nelems": 250 * size,
@@ -46,6 +51,13 @@ def test_a_merged_collective_starts_up_once(tmp_path):
     # All begin with the last one's launch, which was 9 after the first one's and no longer follows three calls of 1;
     # three start-ups of 10 are gone.
     assert bench.now - bench.with_it() == pytest.approx(3 * 10 - (9 - 3))
+
+
+def test_a_merged_collective_waits_for_the_last_gradients(tmp_path):
+    """A kernel of 40 between two launches: neither part of the merged collective begins before it is over."""
+    out = loop(computed=40)
+    bench = Bench.of(out, buckets.REMEDY, tmp_path)
+    assert bench.now - bench.with_it() < 0
 
 
 def test_the_start_up_time_is_what_a_line_through_the_times_leaves():

@@ -6,6 +6,7 @@ the host waits for all of them, sees them 2 later and works on until 130.
 
 from __future__ import annotations
 
+import pytest
 from builder import AUTOGRAD, TraceBuilder
 from remedy_bench import Bench
 
@@ -41,19 +42,20 @@ def loop(*, kernel: str = POINTWISE, wait: bool = False, optimizer: bool = False
     return out
 
 
-def test_a_run_takes_between_its_longest_kernel_and_all_of_them(tmp_path):
+def test_a_run_takes_as_long_as_its_longest_kernel_or_as_what_must_still_be_moved(tmp_path):
     bench = Bench.of(loop(), pointwise_fusion.REMEDY, tmp_path)
     assert bench.changes[0].where == "3 pointwise kernels in 1 runs"
     # 40 in kernels becomes 20, and two gaps of 1 go.
     assert bench.now - bench.with_it() == 20 + 2
-    assert bench.now - bench.with_it(1.0) == 2
+    # At worst 7 of 9 passes over memory are left.
+    assert bench.now - bench.with_it(1.0) == pytest.approx(40 * 2 / 9 + 2, abs=1e-3)
 
 
 def test_the_host_works_less_where_it_sets_the_pace(tmp_path):
     bench = Bench.of(loop(ahead=True), pointwise_fusion.REMEDY, tmp_path)
-    # Two launches of 2 go, and the 5 of their operators before and the 1 behind each of them; or half of that.
-    assert bench.now - bench.with_it() == 2 * 2 + 2 * 6
-    assert bench.now - bench.with_it(1.0) == 2 * 2 + 6
+    # Of three operators of 8 one is left.
+    assert bench.now - bench.with_it(0.5) == 2 * 8
+    assert bench.with_it() < bench.with_it(0.5) < bench.with_it(1.0)
 
 
 def test_nothing_is_found_where_nothing_can_be_fused(tmp_path):

@@ -42,6 +42,9 @@ def test_what_runs_again_goes_where_memory_allows(tmp_path):
     # The operator's 4 on the host go; the gradient's kernel begins 5 after its launch at 6, and all that follows.
     assert bench.with_it() == 100 - (40 - (10 - 4 + 5))
     assert bench.with_it(1.0) == 100  # nothing more fits
+    # One layer: kept, or not, beyond a quarter of the outcomes on either side.
+    assert bench.changes[0].bends == (0.25, 0.75)
+    assert (bench.with_it(0.25), bench.with_it(0.75)) == (bench.with_it(), 100)
     # Half of it: launched at 3, 2.5 later on its lane.
     assert bench.with_it(0.5) == 3 + 2.5 + 30 / 2 + 1 + 40 + 2 + 18
 
