@@ -142,18 +142,18 @@ def _hooked(step: Step) -> Step:
 
 
 def _merged(step: Step, how: Reductions, most: int) -> Step:
-    """Reduce neighbours together, once the last one of them is ready."""
-    sizes: dict[int, int] = {}
+    """Reduce neighbours together, once the last one of them is ready; one start-up remains of each bucket's."""
+    sizes: dict[int, tuple[int, float]] = {}  # bytes, and time of moving them
     for i in step.instrs:
         number, size = _number(i, "reduce"), _number(i, "bytes")
         if number is not None and size is not None:
-            sizes[number] = size
-    whole, last = 0, max(sizes)
-    bucket: dict[int, int] = {}  # bytes by the last one of each bucket
-    for number, size in sorted(sizes.items()):
-        whole += size
+            sizes[number] = size, i.work_ns - how.start_up_ns
+    whole, moving, last = 0, 0.0, max(sizes)
+    bucket: dict[int, float] = {}  # time by the last one of each bucket
+    for number, (size, work) in sorted(sizes.items()):
+        whole, moving = whole + size, moving + work
         if whole >= most or number == last:
-            bucket[number], whole = whole, 0
+            bucket[number], whole, moving = how.start_up_ns + moving, 0, 0.0
 
     def change(i: Instr) -> tuple[Instr, ...]:
         number = _number(i, "reduce")
@@ -161,8 +161,7 @@ def _merged(step: Step, how: Reductions, most: int) -> Step:
             return (i,)
         if number not in bucket:
             return ()
-        work = round(how.start_up_ns + how.ns_per_byte * bucket[number])
-        return (i._replace(work_ns=work) if i.op is Op.LAUNCH else i,)
+        return (i._replace(work_ns=round(bucket[number])) if i.op is Op.LAUNCH else i,)
 
     joins = [n for n, i in enumerate(step.instrs) if "join" in i.marks][:-2]
     fewer = replace(step, instrs=tuple(i for n, i in enumerate(step.instrs) if n not in joins))
