@@ -59,7 +59,7 @@ class Joint:
         speedup = self.base_samples / played.at(self._drawn)
         if any(p.loader_bound for p in self.predictions):
             speedup = np.minimum(speedup, 1.0)
-        return self._draws.with_errors(speedup, errors), float(played.times[AS_RECORDED])
+        return self._draws.with_errors(speedup, errors, self.cost.overhead), float(played.times[AS_RECORDED])
 
     @cached_property
     def _draws(self) -> Draws:

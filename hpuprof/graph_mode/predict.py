@@ -125,7 +125,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
     loader_bound = bool(waited > LOADER_SHARE * timed.total_ns)
     errors = Errors.of(constants, noise, seen.replay_error or 0.0, seen.unexplained)
     weights = resample_weights(seen.steps, SAMPLES)
-    compared = _Eager((eager * weights).mean(axis=1), weights, draws, errors, loader_bound)
+    compared = _Eager((eager * weights).mean(axis=1), weights, draws, errors, cost.overhead, loader_bound)
     options, refused = _options(model, regions, drawn, compared)
     prediction = msgspec.structs.replace(
         seen,
@@ -161,12 +161,13 @@ class _Eager:
     weights: Floats  # of the steps, shape (samples, steps)
     draws: Draws
     errors: Errors
+    cost: Floats  # of profiling
     loader_bound: bool  # data loading bounds the step whatever is captured
 
     def over(self, times: Floats) -> Floats:
         """Return samples of the speed-up over captured steps, shape `(samples, steps)`."""
         ratio = self.times / np.maximum((times * self.weights).mean(axis=1), 1.0)
-        return self.draws.with_errors(np.minimum(ratio, 1.0) if self.loader_bound else ratio, self.errors)
+        return self.draws.with_errors(np.minimum(ratio, 1.0) if self.loader_bound else ratio, self.errors, self.cost)
 
 
 def _options(model: StepModel, regions: list[Region], drawn: Drawn, eager: _Eager) -> tuple[list[Option], list[str]]:

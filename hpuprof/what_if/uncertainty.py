@@ -40,7 +40,7 @@ class Errors:
 
     base: float  # of the step time now
     replay: float  # of the recorded steps as replayed
-    change: float  # of the logarithm of the speed-up: what does not change is not modelled either
+    change: float  # whole error of the logarithm of the speed-up: what does not change is not modelled either
 
     @classmethod
     def of(cls, constants: Mapping[str, Constant], base: float, replay: float, unexplained: float) -> Errors:
@@ -69,12 +69,22 @@ class Draws:
         outside = self.normal[2] * constants["outside_error"].value
         return Drawn(constants, self.uniform, overhead, host_scale, outside)
 
-    def with_errors(self, speedup: Floats, errors: Errors) -> Floats:
-        """Return samples of a speed-up with errors that no other unknown covers; a step of no length gains none."""
+    def with_errors(self, speedup: Floats, errors: Errors, cost: Floats) -> Floats:
+        """Return samples of a speed-up with errors that no other unknown covers; a step of no length gains none.
+
+        The model's error was measured as a whole, that of its constants in it: only what they leave is added. `cost`:
+        samples of what profiling cost, which those measurements did not have to guess.
+        """
         log = np.log(np.where(speedup > 0, speedup, 1.0))
-        model = np.hypot(errors.replay, errors.change * log)
+        left = np.maximum((errors.change * log) ** 2 - _spread_beside(log, cost) ** 2, 0.0)
+        model = np.sqrt(errors.replay**2 + left)
         found: Floats = np.exp(log + self.normal[0] * errors.base + self.normal[1] * model)
         return np.where(speedup > 0, found, 0.0)
+
+
+def _spread_beside(samples: Floats, cost: Floats) -> float:
+    """Return the standard deviation of samples that have the same cost: from neighbours in its order."""
+    return float(np.sqrt(np.mean(np.diff(samples[np.argsort(cost, kind="stable")]) ** 2) / 2))
 
 
 def of_other_runs(times: Floats, *, told: bool) -> Floats:
