@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.graph_mode.answer import VARIANTS, Answer, NoAnswerError, is_variant
 from benchmarks.graph_mode.case import EAGER, Case, read_cases
 from benchmarks.graph_mode.knowledge import answers
+from benchmarks.harness.shares import Share
 
 QUIET = 0.05
 """A case is quiet when its truth repeats within this share."""
@@ -27,6 +28,7 @@ HOST_BOUND = 1.15
 BAND = 0.05
 """Speed-ups within this share of 1 have no sign worth scoring."""
 RESAMPLES = 2000
+ONE_ANSWER = ("n", "S mean", "median", "sign", "coverage")
 OURS, UNTOLD = "hpuprof", "hpuprof, step time not told"
 BASELINES = ("profiled ÷ busy", "unprofiled ÷ busy", "unprofiled ÷ uncorrected replay", "no gain")
 
@@ -157,6 +159,7 @@ class Accuracy:
 
     rows: int
     missing: int
+    machines: int  # cases that the rows are of
     speedup_mean: float | None
     speedup_mean_low: float | None  # 90 % interval of the mean, from drawing cases again
     speedup_mean_high: float | None
@@ -167,7 +170,7 @@ class Accuracy:
     step_p90: float | None
     sign: float | None
     signed_rows: int
-    coverage: float | None
+    coverage: Share | None
     coverage_with_noise: float | None
 
 
@@ -182,6 +185,7 @@ def accuracy(rows: Sequence[Row], estimator: str) -> Accuracy:
     return Accuracy(
         len(known),
         len(rows) - len(known),
+        len({r.case for r, _ in known}),
         mean,
         *_resampled([(r.case, e) for (r, _), e in zip(known, speedup, strict=True)]),
         middle,
@@ -189,7 +193,7 @@ def accuracy(rows: Sequence[Row], estimator: str) -> Accuracy:
         *_spread(step),
         _share((g.speedup - 1) * (r.speedup - 1) > 0 for r, g in signed),
         len(signed),
-        _share(g.low <= r.speedup <= g.high for r, g in ranged),
+        Share.of([(r.case, g.low <= r.speedup <= g.high) for r, g in ranged]),
         _share(g.low <= r.speedup * (1 + r.noise) and r.speedup * (1 - r.noise) <= g.high for r, g in ranged),
     )
 
@@ -284,16 +288,23 @@ def tables(summary: dict[str, object]) -> list[tuple[str, list[list[str]]]]:
     """Return titled tables, header first."""
     found = []
     for group, estimators in summary["accuracy"].items():  # type: ignore[attr-defined]
-        head = "estimator, n, S mean, 90 % interval, median, p90, T mean, median, p90, sign, coverage, + noise"
+        head = (
+            "estimator, n, machines, S mean, 90 % interval, median, p90, T mean, median, p90, sign, coverage, + noise"
+        )
         rows = [head.split(", ")]
         for estimator, a in estimators.items():
             if not a["rows"]:
                 continue
             within = f"{percent(a['speedup_mean_low'])} – {percent(a['speedup_mean_high'])}"
             values = [a[k] for k in ("speedup_median", "speedup_p90", "step_mean", "step_median", "step_p90")]
-            values += [a["sign"], a["coverage"], a["coverage_with_noise"]]
+            told = [
+                *map(percent, values),
+                percent(a["sign"]),
+                covered(a["coverage"]),
+                percent(a["coverage_with_noise"]),
+            ]
             count = f"{a['rows']}/{a['rows'] + a['missing']}" if a["missing"] else str(a["rows"])
-            rows.append([estimator, count, percent(a["speedup_mean"]), within, *map(percent, values)])
+            rows.append([estimator, count, str(a["machines"]), percent(a["speedup_mean"]), within, *told])
         found.append((group, rows))
     found.append(("families, every mode", families(summary["families"])))  # type: ignore[arg-type]
     rows = [["what", "mean", "median", "p90"]]
@@ -311,15 +322,20 @@ def tables(summary: dict[str, object]) -> list[tuple[str, list[list[str]]]]:
 def families(by_family: dict[str, dict[str, dict[str, float]]]) -> list[list[str]]:
     """Return the table of families, header first: the answer with the step time told, and without it."""
     rows = [
-        ["family", "n", "S mean", "median", "sign", "coverage", "untold: n", "S mean", "median", "sign", "coverage"]
+        ["family", "machines", *(of + head for of in ("", "untold: ") for head in ONE_ANSWER)],
     ]
     for family, estimators in by_family.items():
-        row = [family]
+        row = [family, str(max(a["machines"] for a in estimators.values()))]
         for a in estimators.values():
-            told = [a[k] for k in ("speedup_mean", "speedup_median", "sign", "coverage")]
-            row += [f"{a['rows']}/{a['rows'] + a['missing']}", *map(percent, told)]
+            told = [percent(a[k]) for k in ("speedup_mean", "speedup_median", "sign")]
+            row += [f"{a['rows']}/{a['rows'] + a['missing']}", *told, covered(a["coverage"])]
         rows.append(row)
     return rows
+
+
+def covered(coverage: dict[str, float] | None) -> str:
+    """Return a coverage as text, with the interval that so many machines leave it."""
+    return "–" if coverage is None else str(Share(**coverage))  # type: ignore[arg-type]
 
 
 def percent(share: float | None) -> str:

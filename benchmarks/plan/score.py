@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean, median
 
+from benchmarks.harness.shares import Share
+
 LEAST = 0.03
 """Share of the step below which a true gain is not scored by its relative error; its sign and its interval are."""
 NOISE = 1.645
@@ -64,8 +66,8 @@ Said = Callable[[Row], tuple[float, float]]
 
 def table(rows: Sequence[Row], baselines: Sequence[str]) -> Iterator[str]:
     """Yield the scores as a Markdown table: by remedy, of all, and of each baseline."""
-    yield "| | n | step time, mean | median | gain, median | coverage | + noise | sign | tau | regret |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    yield "| | n | machines | step time, mean | median | gain, median | coverage | + noise | sign | tau | regret |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     alone = [r for r in rows if r.alone]
     groups = defaultdict(list)
     for row in sorted(rows, key=lambda r: (not r.alone, r.kind)):
@@ -109,13 +111,14 @@ def _gain(said: Said, row: Row) -> float:
 
 def _line(name: str, rows: Sequence[Row], said: Said, *, ranked: bool = False) -> str:
     if not rows:
-        return f"| {name} | 0" + " |" * 9
+        return f"| {name} | 0" + " |" * 10
     large = [r for r in rows if r.large]
     cells = [
         str(len(rows)),
+        str(len({r.case for r in rows})),
         *(_percent(of([abs(said(r)[1] - r.true_ns) / r.true_ns for r in rows])) for of in (mean, median)),
         _percent(median(abs(_gain(said, r) - r.gain) / abs(r.gain) for r in large) if large else NAN),
-        *(_percent(mean(r.covered(by) for r in rows) if said is _plan else NAN) for by in (0.0, NOISE)),
+        *(str(Share.of([(r.case, r.covered(by)) for r in rows])) if said is _plan else "" for by in (0.0, NOISE)),
         _percent(mean((_gain(said, r) > 0) == (r.gain > 0) for r in large) if large else NAN, digits=0),
         *(_ranking(rows, said) if ranked else ("", "")),
     ]

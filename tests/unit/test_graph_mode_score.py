@@ -19,6 +19,7 @@ sys.path.append(str(ROOT))  # after the installed package, which is what is test
 from benchmarks.graph_mode import score
 from benchmarks.graph_mode.answer import NoAnswerError, answer_of
 from benchmarks.graph_mode.case import Case, Rounds, Unprofiled, read_cases, rounds, write_case
+from benchmarks.harness.shares import Share
 
 
 def interval(low: float, median: float, high: float) -> SimpleNamespace:
@@ -61,7 +62,7 @@ def test_errors_and_baselines_of_one_mode() -> None:
     ours = score.accuracy(found, "hpuprof")
     assert ours.speedup_mean == pytest.approx(0.1)  # |1.8 - 2| / 2
     assert ours.step_mean == pytest.approx(0.1)  # |550 - 500| / 500
-    assert (ours.sign, ours.coverage, ours.missing) == (1.0, 1.0, 0)
+    assert (ours.sign, ours.coverage.hits, ours.missing) == (1.0, 1.0, 0)
     assert score.accuracy(found, "unprofiled ÷ busy").speedup_mean == pytest.approx(1.0)
     assert score.accuracy(found, "no gain").sign == 0.0
     assert whole.regret == 0.0
@@ -72,7 +73,22 @@ def test_coverage_counts_misses_and_noise_forgives_near_ones() -> None:
     near, far = (1.99 / 1.005, 2.0 / 1.004, 1.995), (1.1, 1.2, 1.3)
     rows = [scored(case(eager=1000, step=500), report([option("step", s, 500)]))[0][0] for s in (near, far)]
     both = score.accuracy(rows, "hpuprof")
-    assert (both.coverage, both.coverage_with_noise) == (0.0, 0.5)  # 2.0 is outside both; 2 - 1 % is inside the first
+    assert both.coverage is not None
+    assert (both.coverage.hits, both.coverage_with_noise) == (
+        0.0,
+        0.5,
+    )  # 2.0 is outside both; 2 - 1 % is inside the first
+
+
+def test_coverage_is_as_sure_as_its_machines_are_many():
+    """Wilson's interval of 9 in 10, worked by hand; modes of one machine count once."""
+    hits = [(str(machine), machine > 0) for machine in range(10)]
+    once, often = Share.of(hits), Share.of(hits * 4)
+    assert once is not None
+    assert once == often
+    assert once.machines == 10
+    assert (once.low, once.high) == pytest.approx((0.6523, 0.9774), abs=2e-4)
+    assert Share.of([]) is None
 
 
 def test_sign_is_scored_outside_the_band_only() -> None:
@@ -198,8 +214,8 @@ def test_tables_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     step = document["summary"]["accuracy"]["step, all"]["hpuprof"]
     assert step["speedup_mean"] == pytest.approx((0.4 / 2 + (1.6 - 1000 / 990) / (1000 / 990)) / 2)
     untold = document["summary"]["families"]["cuda"][score.UNTOLD]
-    assert (untold["coverage"], untold["missing"]) == (0.0, 2)
-    assert "| cuda | 2/4 |" in printed
+    assert (untold["coverage"]["hits"], untold["missing"]) == (0.0, 2)
+    assert "| cuda | 2 | 2/4 |" in printed
     assert document["summary"]["verdicts"] == {"gain": {"yes": 1}, "no gain": {"yes": 1}}
     assert document["summary"]["accuracy"]["optimizer, all"]["hpuprof"]["missing"] == 2
 
