@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -80,15 +81,16 @@ class _Fusion:
         fused = folded(model, self.groups, self._left(level))
         operators = self.calls.sum() / len(np.unique(self.groups[self.calls]))  # of a run
         left = (low + (high - low) * level) / operators
-        return spared(fused, self.of, self._work(), 1.0 - left)
+        return spared(fused, self.of, self._work, 1.0 - left)
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:
         """Take the kernels and the host work around them away."""
         assert isinstance(model, LaunchModel)
-        return spared(without_work(model, self.calls), self.of, self._work(), 1.0)
+        return spared(without_work(model, self.calls), self.of, self._work, 1.0)
 
+    @cached_property
     def _work(self) -> Intervals:
-        """Return the host work of the runs: of their operators, and what comes between two that nothing parts."""
+        """The host work of the runs: of their operators, and what comes between two that nothing parts."""
         of, program, mine = self.of, self.of.program, np.flatnonzero(self.calls)
         parting = np.cumsum(of.launches | program.waits | program.frees | program.read | program.marker)
         first, then = mine[:-1], mine[1:]
