@@ -306,6 +306,14 @@ def frees_memory(name: str) -> bool:
     return _FREES.search(name) is not None
 
 
+_DEVICE_WIDE = re.compile(r"^(?:cuda|hip|syn)DeviceSynchronize$|^cuCtxSynchronize$")
+
+
+def waits_for_all_streams(name: str) -> bool:
+    """Whether a call returns when all streams of the device are through."""
+    return _DEVICE_WIDE.search(name) is not None or frees_memory(name)
+
+
 _WITHIN = re.compile(r"DtoD|Device -> Device|D2D|DEVICE_TO_DEVICE|^Memset|^__amd_rocclr_fill", re.IGNORECASE)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpuprof.analysis.host_calls import HostCallKind
+from hpuprof.ingest.dialect_activities import waits_for_all_streams
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.remedy import Change, Remedy
@@ -16,6 +17,7 @@ from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.edit import on_lane, with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
+from hpuprof.what_if.schedule import Wait, Waits
 from hpuprof.what_if.step_model import StepModel
 
 SLOWER_BESIDE = 0.1
@@ -36,7 +38,9 @@ def find(situation: Situation) -> Iterator[Change]:
     awaited = np.isin(rows, waits.source[program.kind[waits.row] == DeviceKind.COMPUTE])
     if not (awaited | np.isin(program.lane[rows], computing)).any():
         return
-    chosen = _Copies(program, ahead, late, _uploading(of, ahead))
+    names = of.view.trace.names
+    every = np.array([waits_for_all_streams(names[i]) for i in of.view.trace.host.name[program.row].tolist()])
+    chosen = _Copies(program, ahead, late, _uploading(of, ahead), every & ~program.marker)
     counts = [len(np.unique(program.call[mask])) / program.steps for mask in (ahead, late)]
     parts = [f"{n:,.0f} {word}" for n, word in zip(counts, ("uploads", "copies to the host"), strict=True) if n]
     yield Change(
@@ -84,6 +88,7 @@ class _Copies:
     ahead: Mask  # rows copied a step ahead
     late: Mask  # rows that only leave their lane
     waiting: Mask  # calls that no longer wait
+    every: Mask  # calls that wait for all streams
 
     def edit(self, model: StepModel, level: float) -> LaunchModel:
         """Move copies to their own lane; what runs beside takes up to `SLOWER_BESIDE` of their time longer."""
@@ -108,8 +113,16 @@ class _Copies:
         late = np.flatnonzero(self.late)
         source = _before(self.program)[late]
         added = lane_waits(late[source >= 0], source[source >= 0], 0.0)
-        schedule = with_waits(on_lane(freed.schedule, self.ahead | self.late), kept.also(added))
-        return replace(freed, schedule=schedule)
+        also = kept.also(added).also(self._joined(kept))
+        return replace(freed, schedule=with_waits(on_lane(freed.schedule, self.ahead | self.late), also))
+
+    def _joined(self, waits: Waits) -> Waits:
+        """Return the waits for the copies of calls that wait for all streams, and still do."""
+        rows, program = np.flatnonzero(self.ahead | self.late), self.program
+        calls = np.intersect1d(np.flatnonzero(self.every), waits.waiting[waits.by(Wait.DEVICE)])
+        before = np.searchsorted(program.call[rows], calls) - 1
+        calls, source = calls[before >= 0], rows[before[before >= 0]]
+        return Waits(np.full(len(calls), int(Wait.DEVICE)), calls, source, program.tail[calls])
 
 
 def _before(program: Program) -> Ints:

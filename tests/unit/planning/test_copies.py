@@ -16,16 +16,22 @@ MEMCPY = {"cat": "gpu_memcpy", "call": "cudaMemcpyAsync"}
 
 
 def loop(
-    *, name: str = "Memcpy HtoD (Pinned -> Device)", stream: int = 7, read_first: bool = False, waits: bool = True
+    *,
+    name: str = "Memcpy HtoD (Pinned -> Device)",
+    stream: int = 7,
+    read_first: bool = False,
+    waits: bool = True,
+    call: str = "cudaStreamSynchronize",
+    computing: float = 40,
 ) -> TraceBuilder:
-    """`waits`: the kernel for the copy."""
+    """`waits`: the kernel, of `computing`, for the copy; `call`: in which the host waits."""
     out = TraceBuilder().steps(4, 100)
     for at in range(0, 400, 100):
         if read_first:
             out.kernel("Memcpy DtoH (Device -> Pinned)", at + 1, 1, launch=at, call_dur=1, stream=9, **MEMCPY)
         out.kernel(name, at + 7, 48, launch=at + 2, stream=stream, **MEMCPY)
-        out.kernel("gemm", at + (56 if waits else 15), 40 if waits else 81, launch=at + 10)
-        out.host("cudaStreamSynchronize", at + 20, 78, cat="cuda_runtime", stream=7)
+        out.kernel("gemm", at + (56 if waits else 15), computing if waits else 81, launch=at + 10)
+        out.host(call, at + 20, 78, cat="cuda_runtime", stream=7)
     return out
 
 
@@ -41,6 +47,15 @@ def test_a_copy_ahead_is_not_waited_for(tmp_path):
 
 def test_a_copy_on_a_stream_of_its_own_may_be_waited_for(tmp_path):
     assert Bench.of(loop(stream=9), copies.REMEDY, tmp_path).with_it() == 59
+
+
+def test_who_waits_for_the_device_waits_for_the_copy_too(tmp_path):
+    """The copy is launched at 2, on its lane at 7 and done at 55; the kernel at 10, 15 and 35."""
+    stream, device = (
+        Bench.of(loop(call=f"cuda{of}Synchronize", computing=20), copies.REMEDY, tmp_path)
+        for of in ("Stream", "Device")
+    )
+    assert device.with_it() - stream.with_it() == 55 - 35
 
 
 def test_a_copy_to_the_host_leaves_the_lane_and_waits_for_what_it_copies(tmp_path):
