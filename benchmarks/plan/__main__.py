@@ -90,7 +90,7 @@ class World:
         if self.case is None:
             return found
         del found["graphs"]  # what they capture of a wasteful step is not modelled
-        told = [row.code for row in report.data.plan if row.remedy == "buckets"]
+        told = [row.code for row in report.data.plan if row.remedy == "buckets" and row.code]
         size = int(re.findall(r"bucket_cap_mb=(\d+)", told[0])[0]) if told else 25
         outcome = Outcome.draw(random.Random(f"outcome {self.seed}"))
         return dict(cures(self.case, outcome, size << 20)) | found
