@@ -1,5 +1,6 @@
 """The site of the documents: `make site` writes it to `build/site`. The Python reference comes from docstrings, read without importing."""
 
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,19 +21,12 @@ suppress_warnings = ["autoapi.python_import_resolution"]  # types of rooms that 
 autoapi_dirs = ["../hpuprof"]
 autoapi_generate_api_docs = False
 autoapi_python_class_content = "both"
-ROOMS = (
-    "analysis",
-    "cli",
-    "efficiency",
-    "graph_mode",
-    "ingest",
-    "ranks",
-    "render",
-    "tensorboard_plugin",
-    "viewers",
-    "what_if",
-)
-autoapi_ignore = [f"*/hpuprof/{room}/*" for room in ROOMS]
+SHOWN = re.findall(r"^\.\. autoapi\w+:: ([\w.]+)$", (ROOT / "docs/reference/python.md").read_text("utf-8"), re.M)
+SOURCES = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "hpuprof").rglob("*.py")}
+# Modules of which nothing is shown are not read: that would take most of a minute.
+autoapi_ignore = [
+    str(path) for path, module in SOURCES.items() if not any(f"{name}.".startswith(f"{module}.") for name in SHOWN)
+]
 autoapi_options = ["members", "undoc-members"]
 
 default_role = "code"

@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -58,16 +60,46 @@ MARKS = {
 REAL_TRACES = Path(os.environ.get("HPUPROF_REAL_TRACES", ROOT.parent / "shared" / "traces"))
 
 
+# Files that share what is dear to make: one worker runs them, one after the other.
+TOGETHER = {
+    "a device that is compiled": ("integration/test_plan_truth.py", "integration/test_virtual_device.py"),
+    "processes that have Lightning": ("recorder",),
+    "reports of real traces": (
+        "integration/test_answers.py",
+        "integration/test_critical_cycle.py",
+        "integration/test_real_capturability.py",
+        "integration/test_real_traces.py",
+    ),
+    "a TensorBoard": ("tab",),
+}
+
+
+@cache
+def marks(path: Path) -> list[str]:
+    """Return the marks of a file; one of another project, run together with these, has none."""
+    return [mark for mark, places in MARKS.items() if any(path.is_relative_to(TESTS / place) for place in places)]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give files, or files together, to workers."""
+    from xdist.scheduler import LoadFileScheduling
+
+    shared = {Path("tests", place): name for name, places in TOGETHER.items() for place in places}
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return next((name for place, name in shared.items() if Path(file).is_relative_to(place)), file)
+
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by where they lie."""
     for item in items:
-        try:
-            path = item.path.relative_to(TESTS)
-        except ValueError:  # of another project, run together with these
-            continue
-        for mark, places in MARKS.items():
-            if any(path.is_relative_to(place) for place in places):
-                item.add_marker(mark)
+        for mark in marks(item.path):
+            item.add_marker(mark)
     if "PYTEST_XDIST_WORKER" in os.environ:  # short files come last, so that no worker is left with a long one
         items.sort(key=lambda item: item.get_closest_marker("unit") is not None)
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120
+
+
+READERS = ("hpuprof.tasks", "hpuprof.pipeline", "hpuprof.ingest.read")
+# Its children have what the scheduler and the workers import, and cost no start of Python.
+FORKS = get_context("forkserver")
+FORKS.set_forkserver_preload(["distributed.cli.dask_scheduler", "distributed.cli.dask_worker", *READERS])
 
 
 @dataclass
@@ -23,21 +29,29 @@ class Cluster:
     """A scheduler and its workers; `address` is the scheduler's."""
 
     address: str
-    scheduler: subprocess.Popen[bytes]
-    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    scheduler: ForkServerProcess
+    workers: list[ForkServerProcess] = field(default_factory=list)
 
 
-def _start(module: str, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "HPUPROF_CACHE": "off",
-        "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "info",
-    }
-    with log.open("ab") as out:
-        return subprocess.Popen(
-            [sys.executable, "-m", f"distributed.cli.{module}", *arguments], stdout=out, stderr=out, env=environment
-        )
+def _run(module: str, arguments: list[str], log: Path) -> None:
+    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(out, stream)
+    os.environ["HPUPROF_CACHE"] = "off"
+    import_module(f"distributed.cli.{module}").main(arguments)
+
+
+def _start(module: str, *arguments: str, log: Path) -> ForkServerProcess:
+    process = FORKS.Process(target=_run, args=(module, list(arguments), log), daemon=True)
+    process.start()
+    return process
+
+
+def end(process: ForkServerProcess) -> int | None:
+    """Kill a process; return how it ended."""
+    process.kill()
+    process.join(PATIENCE_S)
+    return process.exitcode
 
 
 def wait_for(condition, what: str):
@@ -76,8 +90,7 @@ def cluster(folder: Path, *, workers: int = 2) -> Iterator[Cluster]:
         yield made
     finally:
         for process in [*(made.workers if made else []), scheduler]:
-            process.kill()
-            process.wait()
+            end(process)
 
 
 class Gate:

@@ -1,4 +1,4 @@
-"""Reports of the samples and what is rendered from them, each made once in a process. Nobody changes them."""
+"""Reports of samples and real traces, and what is rendered from them, each made once in a process. Nobody changes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 @cache
 def report_of(sample: str) -> Report:
     """Analyse a sample."""
-    return hpuprof.analyze(SAMPLES / sample, jobs=1)
+    return report_at(SAMPLES / sample)
+
+
+@cache
+def report_at(path: Path) -> Report:
+    """Analyse traces where they lie."""
+    return hpuprof.analyze(path, jobs=1)
 
 
 @cache

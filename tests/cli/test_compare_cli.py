@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
+from sample_reports import report_of
 
 from hpuprof.cli.main import COMMANDS, main
 
@@ -202,23 +203,19 @@ def test_export_csv_is_the_table(run, samples):
     code, out, err = run("export", samples / "hpu_g1_lazy", "--table", "steps")
     assert (code, err) == (0, "")
     rows = list(csv.DictReader(io.StringIO(out)))
-    import hpuprof
-
-    steps = hpuprof.analyze(samples / "hpu_g1_lazy").data.steps
+    steps = report_of("hpu_g1_lazy").data.steps
     assert [int(r["wall_ns"]) for r in rows] == [s.wall_ns for s in steps]
     assert [r["used"] for r in rows] == [str(s.used).lower() for s in steps]
     assert list(rows[0]) == list(type(steps[0]).__struct_fields__)
 
 
 def test_export_slices_streams_every_row(run, samples, tmp_path):
-    import hpuprof
-
     target = tmp_path / "slices.csv"
     code, out, err = run("export", samples / "hpu_g3_lazy_8_ranks", "--table", "slices", "-o", target)
     assert (code, out, err) == (0, "", f"wrote {target}\n")
     with target.open(newline="") as handle:
         rows = list(csv.DictReader(handle))
-    files = hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks").data.files
+    files = report_of("hpu_g3_lazy_8_ranks").data.files
     for f in files:
         mine = [r for r in rows if r["path"] == f.path]
         assert sum(r["side"] == "host" for r in mine) == f.host_rows

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import html
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from conftest import REAL_TRACES
+from sample_reports import SAMPLES, report_at
 
-import hpuprof
 from hpuprof.errors import HpuprofError
 from hpuprof.graph_mode.bounds import GAIN
 from hpuprof.graph_mode.verdict import NEAR
@@ -20,7 +19,6 @@ from hpuprof.render.advice import to_advice
 from hpuprof.render.what_to_do import what_to_do
 from hpuprof.report.model import Report
 
-SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 JOBS = sorted(
     p for p in SAMPLES.iterdir() if (p / "README.md").exists() or any(p.glob("*.json*")) or any(p.glob("*.csv"))
 )
@@ -31,10 +29,9 @@ ALL = [*JOBS, *REAL, *([REAL_TRACES / "dlrm_8_ranks"] if REAL_TRACES.exists() el
 NAMES = [p.name[:40] for p in ALL]
 
 
-@cache
 def report_of(path: Path) -> Report | None:
     try:
-        return hpuprof.analyze(path, jobs=1)
+        return report_at(path)
     except HpuprofError:
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sample_reports import report_of
+from sample_reports import report_at, report_of
 
 import hpuprof
 from hpuprof.analysis.modules import backward_windows
@@ -76,7 +76,7 @@ def test_a_rank_alone_leads(samples):
 
 
 def test_modules_have_operations_and_their_time_on_the_cycle(real_traces):
-    report = hpuprof.analyze(real_traces / "hta/timeline_analysis/sampled_rank-0.json.gz")
+    report = report_at(real_traces / "hta/timeline_analysis/sampled_rank-0.json.gz")
     rows = {row.module: row for row in report.data.modules}
     outer, inner = rows["## forward ##"], rows["DistributedDataParallel.forward"]
     assert outer.flops_per_step == inner.flops_per_step > 0

@@ -18,7 +18,7 @@ from hpuprof.render import render
 needs.module("cluster", "distributed", "Dask is the extra `dask`")
 needs.module("remote", "aiohttp", "web sources need aiohttp")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from dask_cluster import PATIENCE_S, Gate, cluster, wait_for, web_server
+from dask_cluster import PATIENCE_S, Gate, cluster, end, wait_for, web_server
 
 # Sockets and threads of a library in the middle of a kill are not ours to close.
 pytestmark = [
@@ -132,8 +132,7 @@ def test_a_worker_killed_on_the_way_costs_nothing(samples, tmp_path):
                 return reading[0] if len(reading) == 1 else None
 
             victim = wait_for(reader, "nobody reads")
-            victim.kill()
-            killed.append(victim.wait())
+            killed.append(end(victim))
             gate.open.set()
 
         gate.hold = True
@@ -154,8 +153,7 @@ def test_a_scheduler_killed_on_the_way_leaves_the_rest_to_this_machine(samples, 
 
         def kill_the_scheduler():
             gate.reached.wait(PATIENCE_S)
-            made.scheduler.kill()
-            made.scheduler.wait()
+            end(made.scheduler)
             gate.open.set()
 
         gate.hold = True

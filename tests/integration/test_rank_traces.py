@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sample_reports import report_of
 
 import hpuprof
 
@@ -149,9 +150,9 @@ def test_overlap_is_hta_s(dlrm, report):
 # --------------------------------------------------------------------------------------------------------------- samples
 
 
-def test_the_sample_of_eight_ranks(samples):
+def test_the_sample_of_eight_ranks():
     """Rank 5 loads data slowly, the others wait in the all-reduce: the sample's README."""
-    report = hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks", jobs=1)
+    report = report_of("hpu_g3_lazy_8_ranks")
     late = [r for r in report.data.rank_waits if r.straggler]
     assert [(r.rank, r.cause) for r in late] == [(5, "input")]
     (row,) = report.data.collectives
@@ -162,8 +163,8 @@ def test_the_sample_of_eight_ranks(samples):
     assert (clock.host, clock.ranks, clock.offset_ns) == ("gaudi-host0", 8, 0)
 
 
-def test_the_sample_of_two_ranks_over_gloo(samples):
-    report = hpuprof.analyze(samples / "cpu_2_ranks_ddp", jobs=1)
+def test_the_sample_of_two_ranks_over_gloo():
+    report = report_of("cpu_2_ranks_ddp")
     (row,) = report.data.collectives
     assert (row.op, row.bytes, row.dtype, row.count, row.complete) == ("all_reduce", 202_256, "float", 6, 6)
     waits = report.data.rank_waits

@@ -5,21 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sample_reports import report_at
 
-from hpuprof.ingest.discover import TraceFile
-from hpuprof.ingest.read import read_trace
-from hpuprof.model.partial import RankPartial
-from hpuprof.naming import parse_name
-from hpuprof.pipeline import reduce_trace
+from hpuprof.report.model import ReportData
 
 
-def reduced(path: Path) -> RankPartial:
-    return reduce_trace(read_trace(path), TraceFile(str(path), path.name, path.stat().st_size, parse_name(path.name)))
+def reported(path: Path) -> ReportData:
+    return report_at(path).data
 
 
-def found(part: RankPartial) -> set[tuple[str, str]]:
+def found(data: ReportData) -> set[tuple[str, str]]:
     """Code and module of everything that is more than a notice."""
-    return {(o.code, o.module) for o in part.obstacles if o.severity != "harmless"}
+    return {(o.code, o.module) for o in data.obstacles if o.severity != "harmless"}
 
 
 @pytest.mark.parametrize(
@@ -27,15 +24,15 @@ def found(part: RankPartial) -> set[tuple[str, str]]:
 )
 def test_plain_image_models_have_nothing_in_the_way(real_traces: Path, name: str):
     path = real_traces / name
-    part = reduced(path if path.is_file() else min(path.iterdir()))
-    assert found(part) == set()
-    (forward,) = (m for m in part.modules if m.module == "(forward)")
+    data = reported(path if path.is_file() else min(path.iterdir()))
+    assert found(data) == set()
+    (forward,) = (m for m in data.modules if m.module == "(forward)")
     assert forward.capturable == "yes"
 
 
 def test_a_recommender_reads_values_and_has_its_own_shape_in_every_step(real_traces: Path):
-    part = reduced(real_traces / "hta/trace_diff/control/control.json.gz")
-    have = found(part)
+    data = reported(real_traces / "hta/trace_diff/control/control.json.gz")
+    have = found(data)
     # `aten::item` in it holds a cudaMemcpyAsync and a cudaStreamSynchronize; offsets differ in length in all six steps.
     assert ("HP302", "## permute_id_list_features ##") in have
     assert ("HP307", "## forward ##") in have
@@ -45,9 +42,9 @@ def test_a_recommender_reads_values_and_has_its_own_shape_in_every_step(real_tra
 
 
 def test_data_parallel_resnet(real_traces: Path):
-    part = reduced(real_traces / "hta/ns_resolution_trace/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz")
-    assert found(part) == set()
-    row = next(o for o in part.obstacles if o.where == "backward, c10d::allreduce_")
+    data = reported(real_traces / "hta/ns_resolution_trace/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz")
+    assert found(data) == set()
+    row = next(o for o in data.obstacles if o.where == "backward, c10d::allreduce_")
     assert (row.module, row.per_step, row.severity) == ("DistributedDataParallel.forward", 5.0, "harmless")
 
 
@@ -55,13 +52,13 @@ def test_every_trace_keeps_the_rules(real_traces: Path):
     for path in sorted(real_traces.rglob("*.json.gz")):
         if path.name.startswith("memory_timeline"):
             continue
-        part = reduced(path)
-        codes = {o.code for o in part.obstacles}
-        for module in part.modules:
+        data = reported(path)
+        codes = {o.code for o in data.obstacles}
+        for module in data.modules:
             assert set(module.blockers) | set(module.changes) <= codes, path
             assert (module.capturable == "yes") == (not module.blockers and not module.changes), path
             assert not set(module.not_seen) & set(module.not_checked), path
-        for row in part.obstacles:
+        for row in data.obstacles:
             assert 0 < row.steps <= row.count, (path, row)
             assert row.text
             assert row.fix

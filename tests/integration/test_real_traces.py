@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sample_reports import report_at
 
 import hpuprof
 from hpuprof.analysis import operators
@@ -152,7 +153,7 @@ def test_every_file_of_the_folder_is_listed_here(real_traces: Path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_trace_is_read(real_traces: Path, name: str):
-    report = hpuprof.analyze(real_traces / name, jobs=1)
+    report = report_at(real_traces / name)
     [file] = report.data.files
     assert (file.family, file.rows, file.device_rows, file.steps_total, file.step_source) == FILES[name]
     assert file.unknown == []
@@ -177,7 +178,7 @@ def test_what_is_no_trace_is_refused(real_traces: Path, name: str):
 
 
 def test_the_ranks_of_dlrm_are_told_apart(real_traces: Path):
-    report = hpuprof.analyze(real_traces / "dlrm_8_ranks", jobs=1)
+    report = report_at(real_traces / "dlrm_8_ranks")
     assert [f.rank for f in report.data.files] == list(range(8))
     assert (report.headline.bound, report.headline.population) == ("communication", "8 of 8 steps, 8 ranks")
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import needs
 import pytest
 from as_recorded import as_recorded
+from recorder.forked import Programs
 
 import hpuprof
 
@@ -30,29 +30,23 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("no benchmarks beside the tests", allow_module_level=True)
 
 
-def run(code: str, *arguments: object, seconds: int = 600) -> str:
-    """Run code in a fresh Python that finds the benchmarks after the installed package; return what it printed."""
-    start = f"import sys; sys.path.append({str(ROOT)!r})\n"
-    command = [sys.executable, "-c", start + code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+RECORD = "import sys; from benchmarks.graph_mode.virtual.record import main; sys.exit(main(sys.argv[1:]))"
+Run = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def built() -> None:
-    """The compiled device; tests are skipped where it cannot be built for want of something."""
-    code = """
-from benchmarks.graph_mode.virtual.build import CannotBuildError, build
-try:
-    build()
-except CannotBuildError as error:
-    print(error)
-"""
-    problem = run(code)
-    assert "failed:" not in problem, problem
-    if problem:
-        needs.absent("compiler", problem.strip())
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """`run(code, *arguments)` runs a program in a process of its own, which has torch and the device; returns what it printed."""
+    from benchmarks.graph_mode.virtual.build import CannotBuildError, build
+
+    try:
+        build()
+    except CannotBuildError as error:
+        if "failed:" in str(error):
+            raise  # the compiler's own words: the source is wrong
+        needs.absent("compiler", str(error))
+    with Programs("torch") as programs:
+        yield lambda code, *words: programs(tmp_path_factory.mktemp("run"), code, *map(str, words)).stdout
 
 
 LAWS = """
@@ -127,7 +121,7 @@ print(json.dumps(told))
 """
 
 
-def test_the_device_keeps_its_laws(built: None) -> None:
+def test_the_device_keeps_its_laws(run: Run) -> None:
     told = json.loads(run(LAWS))
     kernel, count, gap = 100_000, 12, 2000
     one_stream = count * kernel + (count - 1) * gap
@@ -149,12 +143,11 @@ def test_the_device_keeps_its_laws(built: None) -> None:
 
 
 @pytest.fixture(scope="module")
-def cases(built: None, tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[dict[str, Any], Path]]:
+def cases(run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[dict[str, Any], Path]]:
     """Two recorded cases by number: their documents and the paths of their traces."""
     folder = tmp_path_factory.mktemp("virtual")
-    code = "from benchmarks.graph_mode.virtual.record import main; sys.exit(main(sys.argv[1:]))"
     for number in HOST_BOUND:
-        run(code, *f"--seed 0 --first {number} --cases 1 --rounds 3 --attempts 2 -o".split(), folder)
+        run(RECORD, *f"--seed 0 --first {number} --cases 1 --rounds 3 --attempts 2 -o".split(), folder)
     found = {}
     for number in HOST_BOUND:
         document = json.loads((folder / f"virtual-0-{number:03d}.json").read_text(encoding="utf-8"))
@@ -179,9 +172,8 @@ def test_a_recorded_case_reads_as_a_run_on_cuda(cases: dict[int, tuple[dict[str,
     assert (told["step_ns"], told["spread_ns"]) == tuple(case["unprofiled"].values())
 
 
-def test_a_case_on_an_hpu(built: None, tmp_path: Path) -> None:
-    code = "from benchmarks.graph_mode.virtual.record import main; sys.exit(main(sys.argv[1:]))"
-    run(code, *["--family", "hpu", "--seed", "0", "--first", "0", "--cases", "1", "--rounds", "3", "-o"], tmp_path)
+def test_a_case_on_an_hpu(run: Run, tmp_path: Path) -> None:
+    run(RECORD, *["--family", "hpu", "--seed", "0", "--first", "0", "--cases", "1", "--rounds", "3", "-o"], tmp_path)
     case = json.loads((tmp_path / "virtual-hpu-0-000.json").read_text(encoding="utf-8"))
     report = hpuprof.analyze(tmp_path / case["trace"], jobs=1)
     (file,) = report.data.files

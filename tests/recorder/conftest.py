@@ -39,6 +39,6 @@ def program() -> Iterator[Programs]:
 
 @pytest.fixture(scope="session")
 def torch_program() -> Iterator[Programs]:
-    """`program`, for those that import Lightning themselves, and hpuprof before or after it."""
-    with programs("torch") as run:
+    """`program`, for those that import Lightning themselves, and hpuprof before or after it: what Lightning loads besides is there."""
+    with programs("torch", "torch._dynamo", "torchmetrics") as run:
         yield run

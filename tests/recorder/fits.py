@@ -6,7 +6,6 @@ import atexit
 import gzip
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -174,36 +173,8 @@ def steps(trace: dict[str, Any]) -> list[tuple[int, float, float]]:
     return [(int(name.split("#")[1]), start, end) for name, start, end in spans(trace, "ProfilerStep#")]
 
 
-def script(
-    tmp_path: Path, text: str, *arguments: str, timeout: int = 240, launcher: tuple[str, ...] = (), **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a Python script in processes of its own; it must end well.
-
-    One of several ranks (under a launcher, or spawned by Lightning) gets a second chance in an empty folder, and the
-    first failure is printed: on a loaded machine several ranks of gloo on loopback fail to meet or to part now and
-    then, before or after the recorder has its say.
-    """
-    for chance in range(2 if launcher or "devices=2" in text else 1):
-        if chance:
-            print(f"first attempt failed:\n{out}\n{err}")  # noqa: T201, F821
-            for path in tmp_path.iterdir():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        done = start(tmp_path, text, *arguments, launcher=launcher, **environment)
-        try:
-            out, err = done.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(done.pid, signal.SIGKILL)
-            out, err = done.communicate()
-        if done.returncode == 0:
-            break
-    assert done.returncode == 0, f"{out}\n{err}"
-    return subprocess.CompletedProcess(done.args, done.returncode, out, err)
-
-
-def start(
-    tmp_path: Path, text: str, *arguments: str, launcher: tuple[str, ...] = (), **environment: str
-) -> subprocess.Popen[str]:
-    """Start a Python script in a process of its own, one thread for torch."""
+def script(tmp_path: Path, text: str, *arguments: str, **environment: str) -> str:
+    """Run a Python script in processes of its own, one thread for torch; it must end well. Return what it printed."""
     path = tmp_path / "script.py"
     path.write_text(text, encoding="utf-8")
     env = {
@@ -213,12 +184,20 @@ def start(
         "PYTHONWARNINGS": "ignore",
         **environment,
     }
-    return subprocess.Popen(
-        [sys.executable, *launcher, str(path), *arguments],
+    pipe = subprocess.PIPE
+    done = subprocess.Popen(
+        [sys.executable, str(path), *arguments],
         cwd=tmp_path,
         env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=pipe,
+        stderr=pipe,
         text=True,
         start_new_session=True,
     )
+    try:
+        out, err = done.communicate(timeout=240)
+    except subprocess.TimeoutExpired:
+        os.killpg(done.pid, signal.SIGKILL)
+        out, err = done.communicate()
+    assert done.returncode == 0, f"{out}\n{err}"
+    return out

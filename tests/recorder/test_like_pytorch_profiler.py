@@ -22,6 +22,7 @@ from lightning.pytorch.profilers.pytorch import RegisterRecordFunction
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from recorder.fits import QUIET, Tiny, files, fit, loader, only, read, spans, trainer
 from recorder.forked import Programs
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof import ConfigError, HPUProfiler
@@ -419,7 +420,7 @@ def test_other_stages_say_their_answer_too(tmp_path: Path, capsys: pytest.Captur
 def test_the_most_important_findings_are_part_of_the_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, samples: Path
 ) -> None:
-    found = hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks", jobs=1)
+    found = report_of("hpu_g3_lazy_8_ranks")
     monkeypatch.setattr("hpuprof.api.analyze", lambda *_, **__: found)
     fit(tmp_path)
     lines = capsys.readouterr().out.splitlines()

@@ -23,7 +23,7 @@ def analysed(board: Board, our_tab: None) -> Board:
     return board
 
 
-@pytest.fixture(params=[(1280, False), (1280, True), (400, False)], ids=["wide-light", "wide-dark", "phone-light"])
+@pytest.fixture(params=[(1280, True), (400, False)], ids=["wide-dark", "phone-light"])
 def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
     width, dark = request.param
     with Browser(width=width, dark=dark) as made:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builder import waited_for
 
 import hpuprof
 from hpuprof import cache as cache_module
@@ -24,6 +25,7 @@ from hpuprof.options import ReduceOptions
 from hpuprof.render import render
 
 LONG_AGO = 1_700_000_000
+STAMP = 10**9 * LONG_AGO
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +33,25 @@ def _own_home(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
 
 
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """Small files of four ranks."""
+    folder = tmp_path_factory.mktemp("ranks")
+    return [
+        waited_for(distributedInfo={"rank": i, "world_size": 4}).write(
+            folder / f"host_{i}.{STAMP + i}.pt.trace.json.gz"
+        )
+        for i in range(4)
+    ]
+
+
 @pytest.fixture
-def traces(samples, tmp_path):
+def traces(ranks, tmp_path):
     """Three ranks whose files have been quiet for a while."""
     folder = tmp_path / "traces"
     folder.mkdir()
     for i in range(3):
-        source = sorted((samples / "hpu_g3_lazy_8_ranks").glob("*.gz"))[i]
-        copy = shutil.copy(source, folder)
+        copy = shutil.copy(ranks[i], folder)
         os.utime(copy, (LONG_AGO, LONG_AGO + i))
     return folder
 
@@ -70,14 +83,13 @@ def test_a_second_run_reads_nothing_and_says_the_same(traces, reads, tmp_path):
     assert render(first, ".json") == render(second, ".json") == render(hpuprof.analyze(traces, cache="off"), ".json")
 
 
-def test_a_run_with_one_new_rank_reads_one_file(samples, traces, reads, tmp_path):
+def test_a_run_with_one_new_rank_reads_one_file(ranks, traces, reads, tmp_path):
     hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
     reads.clear()
-    new = sorted((samples / "hpu_g3_lazy_8_ranks").glob("*.gz"))[5]
-    os.utime(shutil.copy(new, traces), (LONG_AGO, LONG_AGO))
+    os.utime(shutil.copy(ranks[3], traces), (LONG_AGO, LONG_AGO))
     report = hpuprof.analyze(traces, jobs=1, cache=str(tmp_path / "c"))
-    assert reads == [new.name]
-    assert [r.rank for r in report.data.ranks] == [0, 1, 2, 5]
+    assert reads == [ranks[3].name]
+    assert [r.rank for r in report.data.ranks] == [0, 1, 2, 3]
 
 
 def test_a_moved_directory_is_known_and_files_get_their_new_names(traces, reads, tmp_path):

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof.ingest.stamps import duration_ns
@@ -59,7 +60,7 @@ def op(
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_converted_trace_analyses_to_the_same_report(sample: str, samples: Path, tmp_path: Path) -> None:
-    before = hpuprof.analyze(samples / sample)
+    before = report_of(sample)
     done = hpuprof.convert(samples / sample, tmp_path / "tab")
     after = hpuprof.analyze(tmp_path / "tab")
     assert after.headline == before.headline
@@ -137,7 +138,7 @@ def test_one_kernel_on_many_lanes_is_one_kernel_of_its_whole_length(samples: Pat
     done = hpuprof.convert(samples / "hpu_g1_lazy", tmp_path)
     trace = read(done.files[0].path)
     kernels = slices(trace, "Kernel")
-    known = {(k.name, k.engine): k for k in hpuprof.analyze(samples / "hpu_g1_lazy").data.kernels}
+    known = {(k.name, k.engine): k for k in report_of("hpu_g1_lazy").data.kernels}
     assert kernels
     assert all(row["pid"] == row["args"]["device"] == 0 for row in kernels)
     lanes = {row["args"]["lanes"] for row in kernels if row["name"].startswith("fused_kernel")}

@@ -11,7 +11,7 @@ import pytest
 from builder import waited_for
 from hostile import hostile
 from many_ranks import many_ranks
-from sample_reports import report_of
+from sample_reports import page_of, report_of
 
 import hpuprof
 from hpuprof.cli.main import main
@@ -178,7 +178,7 @@ def test_a_thousand_ranks_and_many_operators_stay_small(samples):
 def test_command_writes_the_page(samples, tmp_path, capsys):
     path = tmp_path / "report.html"
     assert main(["analyze", str(samples / "hpu_g1_lazy"), "-o", str(path), "--quiet"]) == 0
-    assert path.read_text(encoding="utf-8") == render(hpuprof.analyze(samples / "hpu_g1_lazy"), ".html")
+    assert path.read_text(encoding="utf-8") == page_of("hpu_g1_lazy")
 
 
 def test_rows_on_the_critical_cycle_are_tinted(reported):

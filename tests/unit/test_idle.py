@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builder import AUTOGRAD, TraceBuilder
+from sample_reports import report_of
 
-import hpuprof
 from hpuprof.analysis.idle import _first_open
 from hpuprof.analysis.links import nest
 from hpuprof.model.partial import RankPartial
@@ -72,8 +72,8 @@ def test_deviation_is_that_of_the_steps(tmp_path: Path):
 @pytest.mark.parametrize(
     "sample", ["hpu_g1_lazy", "hpu_g2_eager", "hpu_g3_lazy_8_ranks", "hpu_g3_compile", "hpu_hw_csv"]
 )
-def test_rows_of_a_cause_sum_to_its_idle_time(samples, sample):
-    data = hpuprof.analyze(samples / sample).data
+def test_rows_of_a_cause_sum_to_its_idle_time(sample):
+    data = report_of(sample).data
     used = {(s.rank, s.window, s.step) for s in data.steps if s.used}
     by_cause: Counter[tuple[int, str]] = Counter()
     for row in data.gap_causes:

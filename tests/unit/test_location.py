@@ -10,6 +10,7 @@ from pathlib import Path
 
 import needs
 import pytest
+from sample_reports import report_of
 
 import hpuprof
 from hpuprof.errors import InputError, MissingDependencyError, UsageError
@@ -169,8 +170,8 @@ def web(samples):
         yield address
 
 
-def test_a_web_directory_gives_the_same_report_as_the_directory(web, samples):
-    want = render(hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks"), ".json")
+def test_a_web_directory_gives_the_same_report_as_the_directory(web):
+    want = render(report_of("hpu_g3_lazy_8_ranks"), ".json")
     assert render(hpuprof.analyze(f"{web}/hpu_g3_lazy_8_ranks/"), ".json") == want
     assert render(hpuprof.analyze(f"{web}/hpu_g3_lazy_8_ranks", jobs=2), ".json") == want
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from builder import MAIN, TraceBuilder
+from sample_reports import report_of
 
-import hpuprof
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.tables import MemoryPoint
 
@@ -104,8 +104,8 @@ def test_curves_of_a_partial_stay_small(tmp_path: Path):
 
 
 @pytest.mark.parametrize("sample_name", ["hpu_g1_lazy", "hpu_g2_eager"])
-def test_the_curve_stays_below_the_peak(samples, sample_name):
-    report = hpuprof.analyze(samples / sample_name)
+def test_the_curve_stays_below_the_peak(sample_name):
+    report = report_of(sample_name)
     (row,) = report.data.memory
     known = [p.allocated_bytes for p in report.data.memory_points if p.allocated_bytes is not None]
     assert 0 < max(known) <= row.peak_allocated_bytes

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import needs
 import pytest
+from conftest import MARKS, TESTS, TOGETHER
 
 
 def test_a_missing_module_skips(monkeypatch):
@@ -52,3 +53,8 @@ def test_a_module_of_tests_without_what_was_promised_is_an_error_of_the_run(tmp_
         environment = {**os.environ, "PYTHONPATH": path, "HPUPROF_TESTS_REQUIRE": promise}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode, word in done.stdout) == (ends, True), done.stdout
+
+
+def test_files_that_are_marked_or_kept_together_are_there():
+    places = {place for known in (MARKS, TOGETHER) for of_one in known.values() for place in of_one}
+    assert {place for place in places if not (TESTS / place).exists()} == set()

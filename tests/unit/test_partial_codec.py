@@ -140,6 +140,7 @@ def test_as_many_rows_as_said(partial):
         packed.table("steps")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dialect", "size_mb"), [("cuda", 60), ("hpu_g1", 40)])
 def test_a_hundred_steps_take_less_than_200_kB(tmp_path, dialect, size_mb):
     from benchmarks.large import Spec, write_trace

@@ -8,13 +8,13 @@ from typing import get_args
 
 import msgspec
 import pytest
+from sample_reports import report_of
 
 ROOT = Path(__file__).resolve().parents[2]
 if not (ROOT / "benchmarks").is_dir():
     pytest.skip("no benchmarks beside the tests", allow_module_level=True)
 sys.path.append(str(ROOT))  # after the installed package, which is what is tested
 
-import hpuprof
 from benchmarks.plan_traces import First, as_markdown, faults, first_in
 from benchmarks.public_traces import LIST, Opinion, PlanOpinion
 from hpuprof.model.prediction import Reason
@@ -48,7 +48,7 @@ def test_each_opinion_names_remedies_or_reasons_that_there_are():
 
 
 def test_the_first_line_of_a_report_and_its_row_in_the_table():
-    first = first_in(hpuprof.analyze(ROOT / "sample_traces/hpu_g2_eager", cache="off"))
+    first = first_in(report_of("hpu_g2_eager"))
     assert first.name == "data_loading"
     assert 0.2 < first.gain[0] <= first.gain[1] <= first.gain[2] < 1
     opinion = Opinion("a/b", "0" * 40, "t.json", "a step", "", ["no"], plan=LOADING)

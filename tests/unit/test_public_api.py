@@ -48,7 +48,7 @@ def test_every_public_name_resolves():
 def test_load_reads_headers_and_analyze_takes_a_run(samples):
     run = hpuprof.load(samples / "hpu_g3_lazy_8_ranks")
     assert (len(run), run.ranks) == (8, list(range(8)))
-    assert hpuprof.analyze(run, jobs=1).data == hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks").data
+    assert hpuprof.analyze(run, jobs=1).data == report_of("hpu_g3_lazy_8_ranks").data
 
 
 def test_tables_are_frames_with_the_documented_columns(samples):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from builder import TraceBuilder
+from sample_reports import report_of
 
 import hpuprof
 
@@ -53,8 +54,8 @@ def test_where_nothing_runs_operators_there_are_no_phases(tmp_path):
     assert report.headline.sentence.endswith("the trace holds no device rows; the host waited for 0.0 % of the step.")
 
 
-def test_a_traced_device_has_causes_of_idle_time_instead(samples):
-    report = hpuprof.analyze(samples / "hpu_g2_eager")
+def test_a_traced_device_has_causes_of_idle_time_instead():
+    report = report_of("hpu_g2_eager")
     assert fractions(report)[1:5] == [None] * 4
 
 

@@ -10,6 +10,7 @@ import gzip
 import http.server
 import importlib.util
 import json
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import needs
+import psutil
 from browser import Browser, require_browser
 
 HERE = Path(__file__).resolve().parent
@@ -65,19 +67,24 @@ def _node() -> subprocess.Popen[str]:
     return node
 
 
-def perfetto(trace: Path, *queries: str, seconds: float = SECONDS) -> list[list[list[Any]]]:
-    """Load a trace into Perfetto's trace processor and return the rows of each query; RuntimeError when it fails or hangs."""
+def perfetto(trace: Path, *queries: str, cpu_s: int = SECONDS) -> list[list[list[Any]]]:
+    """Load a trace into Perfetto's trace processor and return the rows of each query.
+
+    RuntimeError when it fails, or has no answer after so much processor time, however busy the machine is.
+    """
     node = _node()
     assert node.stdin
     assert node.stdout
-    limit = threading.Timer(seconds, node.kill)
+    used = psutil.Process(node.pid).cpu_times()
+    resource.prlimit(node.pid, resource.RLIMIT_CPU, (int(used.user + used.system) + 1 + cpu_s, resource.RLIM_INFINITY))
+    limit = threading.Timer(SECONDS, node.kill)
     limit.start()
     print(json.dumps([str(trace), queries]), file=node.stdin, flush=True)
     line = node.stdout.readline()
     limit.cancel()
     if not line:
         _node.cache_clear()
-        raise RuntimeError(node.communicate()[1][-2000:] or f"no answer within {seconds} s")
+        raise RuntimeError(node.communicate()[1][-2000:] or f"no answer within {cpu_s} s")
     answers = json.loads(line)
     for query, answer in zip(queries, answers, strict=True):
         if answer["error"]:
