@@ -46,9 +46,8 @@ SANITIZERS = -fsanitize=address,undefined -fno-sanitize-recover=all
 SANITIZED = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
   PYTHONMALLOC=malloc PYTHONPATH=build/sanitize HPUPROF_NATIVE=require HPUPROF_TESTS_REQUIRE=native $(TEST_VENV)/bin
 
-# What starts or builds programs of its own, and calls nothing of the sanitized part.
+# What builds a sanitized program of its own, and what runs without the native part.
 WITHOUT = $(addprefix --deselect=tests/,robustness/test_scan_paths.py::test_nothing_is_read_or_written_past_an_end \
-  robustness/test_scan_paths.py::test_a_report_does_not_tell_how_it_was_read \
   unit/what_if/test_native.py::test_the_package_works_without_it)
 
 sanitize:
