@@ -45,8 +45,11 @@ def _early_ns(host: HostRows, device: DeviceRows) -> Ints:
     order = calls[np.argsort(host.correlation[calls], kind="stable")]
     ids = host.correlation[order]
     at = np.minimum(np.searchsorted(ids, device.correlation), len(ids) - 1)
-    _, of_id, rows = np.unique(device.correlation, return_inverse=True, return_counts=True)
-    linked = (ids[at] == device.correlation) & (device.correlation >= 0) & (rows[of_id] == 1)
+    linked = (ids[at] == device.correlation) & (device.correlation >= 0)
     early[linked] = host.start[order[at[linked]]] - device.start[linked]
     early[(early <= ROUNDING_NS) | (early > MAX_BEHIND_NS)] = 0
+    if early.any():
+        alike = np.flatnonzero(np.isin(device.correlation, device.correlation[early > 0]))
+        _, of_id, rows = np.unique(device.correlation[alike], return_inverse=True, return_counts=True)
+        early[alike] *= rows[of_id] == 1
     return early
