@@ -306,6 +306,14 @@ _ALL = (
         remedy="Compare ranks of one kind of step: the table step_kinds lists the kinds of each.",
     ),
     Diagnostic(
+        code="HP130",
+        severity="info",
+        title="The device's clock was behind",
+        cause="Device rows begin before the calls that launched them, by less than a millisecond. All rows of that "
+        "device count as so much later, so that no row begins before its launch.",
+        remedy="Nothing to do; pauses shorter than this are uncertain.",
+    ),
+    Diagnostic(
         code="HP140",
         severity="warning",
         title="Clocks of some hosts are unrelated",

@@ -82,8 +82,23 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
         ),
         Cause.CALLBACK: when(main & (activity == Activity.CALLBACK)),
         Cause.OPERATOR_LAUNCH: launches,
-        Cause.PYTHON: union_of(called, _pauses(launches)),
+        Cause.PYTHON: union_of(subtract(called, silences(view)), _pauses(launches)),
     }
+
+
+def silences(view: RankRows) -> Intervals:
+    """Return the long pauses of the host path of which the trace shows nothing but the step or a range around them.
+
+    The optimizer's own Python is known to take long.
+    """
+    host = view.trace.host
+    rows = view.on_path | (view.host_roles == Role.LAUNCH)
+    shown = any_of(host.kind, (HostKind.OP, HostKind.RUNTIME, HostKind.PYTHON)) & (host.activity != Activity.STEP)
+    shown |= host.activity == Activity.OPTIMIZER
+    shown &= rows | (view.host_roles == Role.MAIN)
+    calls = union(host.start[shown], host.end[shown])
+    long = calls.start[1:] - calls.end[:-1] >= _PAUSE_NS
+    return Intervals(calls.end[:-1][long], calls.start[1:][long])
 
 
 def _pauses(calls: Intervals) -> Intervals:

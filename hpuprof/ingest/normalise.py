@@ -16,6 +16,7 @@ from hpuprof.ingest.classify import Collected, classify
 from hpuprof.ingest.columns import Columns, Interner, distinct, first_equal, small, whole
 from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
+from hpuprof.ingest.device_clock import set_clocks
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import IGNORED_MTIA, row_rule
@@ -260,6 +261,8 @@ class Normaliser:
         if not len(host) and not len(device) and not self.memory:
             raise self._useless(path)
         activities = {Activity(v) for v in np.unique(host.activity)}
+        if dialects.FAMILIES[family].correlated and (behind := set_clocks(host, device, tracks)):
+            self.trouble("HP130", 1, f"the device's clock is {behind / 1000:.0f} µs behind the host's")
         host, device, memory, origin = self._rebase(host, device)
         generation = dialects.generation(family, set(cats), set(processes), set(names))
         comms = self.comms.take(names)

@@ -51,7 +51,7 @@ def plan_of(
     if len(main) > 1:
         rows = _of_all_ranks(_in_steps_of_the_job(rows, part, graph.base_step_ns), graph)
     if not rows or not all(row.why for row in rows):
-        rows += _other_ranks(len(main), part, graph)
+        rows = _beside_other_ranks(rows, _other_ranks(len(main), part, graph))
     now = _now_ns(part, graph)
     held = _saved(suspect)
     even = (divided.low, divided.mid, divided.high) if divided is not None else NOTHING
@@ -141,6 +141,13 @@ def _in_steps_of_the_job(rows: list[PlanRow], part: RankPartial, now: float | No
 def _scaled(row: PlanRow, factor: float) -> PlanRow:
     times = {name: getattr(row, name) for name in row.__struct_fields__ if name.endswith("_ns")}
     return msgspec.structs.replace(row, **{name: t * factor for name, t in times.items() if t is not None})
+
+
+def _beside_other_ranks(rows: list[PlanRow], unrecorded: list[PlanRow]) -> list[PlanRow]:
+    """Return the rows of a plan and of what other ranks leave open, which comes first where it may be more."""
+    first = next((row for row in rows if row.order == 1), None)
+    more = any((row.ceiling_ns or 0.0) > (first.gain_high_ns or 0.0) for row in unrecorded) if first else False
+    return [*(map(_open, rows) if more else rows), *unrecorded]
 
 
 def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:

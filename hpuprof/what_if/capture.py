@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
+from hpuprof.analysis.gaps import silences
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints, Mask
@@ -51,7 +52,7 @@ class Around:
 
     copying: Intervals = EMPTY  # operators around copies between host and device, and around waits
     accumulate: Intervals = EMPTY  # autograd storing gradients in parameters
-    computing: Intervals = EMPTY  # operators on the CPU, which no graph holds
+    staying: Intervals = EMPTY  # operators on the CPU, which no graph holds, and long pauses of which nothing is known
     graphs: Mask | None = None  # calls of the program that launch graphs already, shape `(calls,)`
 
     @classmethod
@@ -62,8 +63,8 @@ class Around:
         storing &= rows_named(trace, ACCUMULATE)
         graphs = (program.row >= 0) & (host.activity[np.maximum(program.row, 0)] == Activity.GRAPH_LAUNCH)
         storing_when = union(host.start[storing], host.end[storing])
-        computing = view.states[Cause.CPU_OPERATOR]
-        return cls(_copying_operators(trace, view.links, program), storing_when, computing, graphs)
+        staying = union_of(view.states[Cause.CPU_OPERATOR], silences(view))
+        return cls(_copying_operators(trace, view.links, program), storing_when, staying, graphs)
 
     @cached_property
     def cut(self) -> Callable[[Program, Region, bool], _Cut]:
@@ -170,7 +171,7 @@ def _cut_out(around: Around, program: Program, region: Region, drop_waits: bool)
     waiting = (program.waits | program.read) & ~program.marker
     cuts = np.zeros(len(waiting), dtype=bool) if drop_waits else waiting & contains(region.windows, program.begin)
     kept = around.copying if not drop_waits else around.copying_in(program, program.upload & ~program.marker)
-    kept = union_of(kept, around.computing)
+    kept = union_of(kept, around.staying)
     windows = subtract(region.windows, union_of(kept, around.accumulate) if region.split else kept)
     cuts |= _late_uploads(program, captured | apart, _pieces(program, region, cuts))
     piece = _pieces(program, region, cuts)

@@ -66,6 +66,13 @@ def test_a_short_pause_between_operators_is_python(tmp_path: Path):
     assert causes(b.reduce(tmp_path)) == {"operator_launch": 30, "python": 30}
 
 
+def test_a_long_pause_is_unknown_though_a_step_or_a_range_is_around_it(tmp_path: Path):
+    # A rank that slept a second in each forward was told to run Python.
+    b = TraceBuilder().step(0, 0, 800).annotation("forward", 0, 750).host("aten::add", 0, 10).device("k", 10, 20)
+    b.device("k", 660, 20).host("aten::add", 680, 20)
+    assert causes(b.reduce(tmp_path)) == {"operator_launch": 30, "python": 100, "unknown": 630}
+
+
 def test_launched_work_that_has_not_started_is_the_devices_own_latency(tmp_path: Path):
     b = (
         TraceBuilder()
@@ -165,7 +172,7 @@ def test_a_trace_that_begins_with_a_long_free_creates_the_context(tmp_path: Path
     b = TraceBuilder().step(0, 0, 5000).device("k", 0, 100).device("k", 4900, 100)
     b.host("cudaFree", 500, 2000, cat="cuda_runtime").host("cudaFree", 3000, 1500, cat="cuda_runtime")
     part = b.reduce(tmp_path)
-    assert causes(part) == {"first_use": 2000, "allocation": 1500, "python": 1300}
+    assert causes(part) == {"first_use": 2000, "allocation": 1500, "python": 800, "unknown": 500}
     assert part.steps[0].blocked_alloc_ns == 1_500_000
 
 

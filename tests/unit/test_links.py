@@ -49,6 +49,23 @@ def test_without_a_call_the_external_id_names_the_operator(tmp_path: Path):
     assert launched(link(b.trace(tmp_path))) == [("k", None, "aten::mm"), ("l", None, None)]
 
 
+def test_a_device_clock_that_is_behind_loses_no_launch(tmp_path: Path):
+    # Real recordings of V100 stamp kernels 10 to 81 us before their launches.
+    b = TraceBuilder().kernel("first", 15, 5, launch=45).kernel("next", 75, 5, launch=100)
+    b.kernel("queued", 95, 5, launch=110).kernel("other", 210, 5, launch=200, device=1)
+    trace = b.trace(tmp_path)
+    assert launched(link(trace)) == [
+        ("first", "cudaLaunchKernel", None),
+        ("next", "cudaLaunchKernel", None),
+        ("queued", "cudaLaunchKernel", None),
+        ("other", "cudaLaunchKernel", None),
+    ]
+    assert (trace.device.start - trace.host.start[0]).tolist() == [0, 60_000, 80_000, 165_000]
+    assert [t.text for t in trace.health.troubles if t.code == "HP130"] == [
+        "the device's clock is 30 µs behind the host's"
+    ]
+
+
 def test_a_device_row_before_its_call_is_not_linked(tmp_path: Path):
     # No kernel starts before its launch begins: the id was used twice.
     b = (

@@ -19,6 +19,7 @@ from benchmarks.plan_traces import First, as_markdown, faults, first_in
 from benchmarks.public_traces import LIST, Opinion, PlanOpinion
 from hpuprof.model.prediction import Reason
 from hpuprof.planning.remedies import BY_NAME
+from hpuprof.report.job_plan import BALANCE, KEEP_PACE
 
 LOADING = PlanOpinion(["data_loading"], (0.2, 0.5), "It waits.")
 
@@ -39,7 +40,7 @@ def test_a_first_line_is_right_when_its_remedy_and_its_gain_are(first, wrong):
 
 def test_each_opinion_names_remedies_or_reasons_that_there_are():
     opinions = [o for o in msgspec.json.decode(LIST.read_bytes(), type=list[Opinion]) if o.plan]
-    known = {*BY_NAME, *get_args(Reason), "not_linked", "one_rank", "nothing"}
+    known = {*BY_NAME, *get_args(Reason), KEEP_PACE, BALANCE, "not_linked", "one_rank", "nothing"}
     assert len(opinions) >= 25
     for o in opinions:
         assert o.plan.first, o.path

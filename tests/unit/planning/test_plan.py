@@ -13,7 +13,14 @@ from hpuprof.errors import ConfigError
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
-from hpuprof.report.job_plan import _keeping_pace, _of_all_ranks, _saved, _with_even_ranks, first_line
+from hpuprof.report.job_plan import (
+    _beside_other_ranks,
+    _keeping_pace,
+    _of_all_ranks,
+    _saved,
+    _with_even_ranks,
+    first_line,
+)
 
 
 def rows_of(builder: TraceBuilder, folder, **options) -> dict[str, PlanRow]:
@@ -257,6 +264,17 @@ def test_a_rank_that_holds_up_the_others_comes_first_where_it_gains_most():
         "record_again",
         pytest.approx(100.0),
     )
+
+
+@pytest.mark.parametrize(("waiting", "first"), [(150.0, "First: do"), (900.0, "First record all ranks")])
+def test_ranks_that_may_be_waited_for_come_before_what_saves_less(waiting, first):
+    found = msgspec.structs.replace(
+        line(1, "graphs", 50.0), after_low_ns=800.0, after_high_ns=990.0, gain_high_ns=200.0
+    )
+    missing = msgspec.structs.replace(line(None, "keep_pace", 0.0), ceiling_ns=waiting, reason="one_rank")
+    rows = _beside_other_ranks([found], [missing])
+    assert [row.alone_ns for row in rows] == [50.0, 0.0]
+    assert first_line(rows).startswith(first)
 
 
 def test_graphs_that_do_not_pay_on_all_ranks_are_no_part_of_the_plan():

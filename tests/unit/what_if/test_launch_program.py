@@ -127,6 +127,23 @@ def test_capturing_a_host_bound_step_leaves_the_device_and_what_is_outside(tmp_p
     assert eager.mean() == pytest.approx(190_000, abs=2)
 
 
+@pytest.mark.parametrize(("frame", "stays"), [(False, True), (True, False)])
+def test_a_long_pause_of_which_nothing_is_known_is_no_launching(tmp_path, frame, stays):
+    b = TraceBuilder()
+    for step in range(4):
+        begin = 3000.0 * step
+        b.annotation("forward", begin, 2900)
+        for i in range(8):
+            now = begin + 20 * i + (2000 if i >= 4 else 0)  # a pause of 2 ms between two operators
+            b.host("aten::mm", now, 20).kernel("gemm", now + 22, 5, launch=now + 18, call_dur=1)
+        if frame:
+            b.host("model.py(7): forward", begin, 2900, cat="python_function")
+        b.step(step, begin, 3000)
+    view = view_of(b, tmp_path)
+    done = captures(view, build_program(view))["step"]
+    assert (step_times(done.schedule)[1] > 1.9e6) == stays
+
+
 def test_a_wait_in_each_step_adds_what_is_outside(tmp_path):
     view = view_of(loop(6, outside=30.0, sync=True), tmp_path)
     program = build_program(view)
