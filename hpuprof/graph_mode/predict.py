@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from hpuprof.analysis.host_alone import used_no_device
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.bounds import span_of
@@ -21,7 +22,7 @@ from hpuprof.graph_mode.operator_regions import regions_without_links
 from hpuprof.graph_mode.regions import accumulates, launch_regions, loop_parts
 from hpuprof.model.arrays import Floats
 from hpuprof.model.intervals import measure, union_of
-from hpuprof.model.prediction import Constant, Option, Prediction
+from hpuprof.model.prediction import Constant, Option, Prediction, Reason
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.capture import Region
 from hpuprof.what_if.constants import constants_for
@@ -94,7 +95,8 @@ def predict_and_keep(
         if view.on_path.any() and (used.end > used.start).any():
             constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
             replay = _predict_with(TotalsModel.of_host(view, constants), [], settings)[1]
-        return Prediction(method="none", reason="no_device_rows"), replay
+        reason: Reason = "no_device_used" if used_no_device(view.trace) else "no_device_rows"
+        return Prediction(method="none", reason=reason), replay
     span = span_of(view, used.start, used.end)
     if not (used.end > used.start).any():
         return Prediction(method="none", reason="no_steps", span=span), None

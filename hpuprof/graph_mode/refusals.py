@@ -45,7 +45,15 @@ STEP_TIME = Refusal(
 ONE_STEP = Refusal("one_step", "a single step was recorded", "a recording of three steps or more", _LONGER)
 COLD = 0.5
 """Share of the recording that compiling and first use may take: with more, by judgement, the rest are first calls."""
+DISTURBED: tuple[Reason, ...] = ("first_use", "lost_rows", "allocator_first", "graph_capture")
+"""What makes the device idle though a settled run would not: there, only the pace of launches points somewhere."""
 FEW_ROWS = Refusal("few_rows", "the trace holds too few device rows to judge", "a trace of whole steps", _LONGER)
+NO_DEVICE = Refusal(
+    "no_device_used",
+    "nothing ran on a device, the operators computed on the CPU",
+    "a recording of a run on a device",
+    _RECORD,
+)
 NOTHING_IN_COMMON = Refusal(
     "nothing_in_common", "no part of the step is the same on every rank", "traces of one job", ""
 )
@@ -53,6 +61,7 @@ _PREDICTS_NOTHING: dict[Reason, Refusal] = {
     r.reason: r
     for r in (
         Refusal("no_device_rows", "the trace holds no device rows", "a trace with device activity", _RECORD),
+        NO_DEVICE,
         Refusal("no_host_rows", "the trace holds no host rows of the step", "a trace with host activity", _RECORD),
         Refusal(
             "no_launches", "no part of the step holds enough launches to capture", "a trace of whole steps", _LONGER

@@ -21,7 +21,7 @@ def refusal_of(part: RankPartial, *, replayed: bool) -> Refusal | None:
     predictions = [part.prediction] if part.prediction else []
     if not replayed or not predictions:
         return unsound([part]) or find_refusal([part], predictions)
-    if predictions[0].reason == "no_device_rows":
+    if predictions[0].reason in ("no_device_rows", "no_device_used"):
         return not_replayed([part], predictions)
     return unsound([part]) or not_replayed([part], predictions)
 

@@ -115,6 +115,44 @@ def test_a_cold_recording_shows_first_calls_only(tmp_path):
     assert "setting the device up" in graph.sentence
 
 
+@pytest.mark.parametrize(
+    ("apart", "dur", "verdict", "says"),
+    [
+        (100, 20, "likely", "5.00 times the device's time; without launching, the rest would run"),
+        (100, 90, "marginal", "1.12 times the device's time; too close to call"),
+        (40, 99, "unlikely", "0.41 times its kernels' time, so graph mode would change little"),
+    ],
+)
+def test_a_cold_recording_is_judged_by_the_usual_pace_of_its_launches(tmp_path, apart, dur, verdict, says):
+    """Setting up takes 40 of its ms; later launches of one kernel follow each other as they will in a settled run."""
+    trace = TraceBuilder()
+    launched(trace, 0, 0, dur)
+    trace.host("aten::to", 200, 50_000).host("cudaGetDeviceProperties", 210, 40_000, cat="cuda_runtime")
+    end = 60_000
+    for k in range(40):
+        at = 60_000 + apart * k
+        end = max(at + 10, end)
+        trace.host(f"aten::op_{k + 1}", at, 8).kernel("gemm", end, dur, launch=at + 4)
+        end += dur
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert (graph.verdict, graph.reason, graph.basis) == (verdict, "first_use", "device_rows")
+    assert says in graph.sentence
+    assert "setting the device up" in graph.sentence
+    assert graph.command
+
+
+def test_first_launches_of_kernels_tell_no_pace(tmp_path):
+    """Each kernel is launched once: each launch may load its code."""
+    trace = TraceBuilder()
+    launched(trace, 0, 0, 20)
+    trace.host("aten::to", 200, 50_000).host("cudaGetDeviceProperties", 210, 40_000, cat="cuda_runtime")
+    for k in range(1, 40):
+        launched(trace, k, 60_000 + 100 * k, 20, name=f"kernel_{'abcdefghij'[k % 10]}{'klmn'[k // 10]}")
+    part = trace.reduce(tmp_path)
+    assert part.prediction.span.paced_ns is None
+    assert decide_graph_mode([part]).verdict == "cannot say"
+
+
 def test_the_busiest_stream_bounds_and_communication_does_not(tmp_path):
     trace = TraceBuilder()
     for k in range(12):
