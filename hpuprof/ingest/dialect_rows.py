@@ -88,6 +88,10 @@ ROW_RULES: tuple[RowRule, ...] = (
     RowRule("flow", _cats("ac2g async_cpu_to_gpu async fwdbwd forward_backward enqueue"), "ignore", source="arrows"),
 )
 
+CATEGORY_OF_PROCESS = {"CPU functions": "cpu_op", "CUDA functions": "overhead"}
+"""Process of rows without a category -> that of their kind (torch/autograd/profiler.py, `export_chrome_trace`, until torch
+1.7). Those of the device span an operator between two events, and nest: they are no kernels."""
+
 SYNC_KINDS = {
     "Stream Wait Event": SyncKind.STREAM_WAIT,
     "Event Sync": SyncKind.EVENT,

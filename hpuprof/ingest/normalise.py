@@ -18,7 +18,7 @@ from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
-from hpuprof.ingest.dialect_rows import IGNORED_MTIA, row_rule
+from hpuprof.ingest.dialect_rows import CATEGORY_OF_PROCESS, IGNORED_MTIA, row_rule
 from hpuprof.ingest.other_rows import EventOthers, OtherRows
 from hpuprof.ingest.pairing import pair_columns
 from hpuprof.ingest.process_names import ProcessNames
@@ -106,6 +106,8 @@ class Normaliser:
 
     def _feed_slices(self, slices: Slices) -> None:
         cats = slices.words("cat", self.cats)
+        if "" in self.cats:
+            cats = self._by_process(slices, cats)
         self._target_categories()
         self._count_categories(cats)
         target = np.frombuffer(self.targets, dtype=np.int8)[cats]
@@ -137,6 +139,13 @@ class Normaliser:
                 add_rows(slices, rows)
             elif mask.any():
                 add_rows(slices.where(mask), {name: column[mask] for name, column in rows.items()})
+
+    def _by_process(self, slices: Slices, cats: Codes) -> Codes:
+        """Return the categories, those of rows without one by their process, as the first profilers wrote it."""
+        track = slices.tracks(self.tracks)
+        told = [CATEGORY_OF_PROCESS.get(str(pid)) for pid, _ in self.tracks]
+        known = np.array([self.cats[category] if category else -1 for category in told], dtype=cats.dtype)[track]
+        return np.where((cats == self.cats[""]) & (known >= 0), known, cats)
 
     def _add_host(self, slices: Slices, rows: dict[str, npt.NDArray[Any]]) -> None:
         self.host.add(
