@@ -20,6 +20,7 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.bounds import span_of
 from hpuprof.graph_mode.operator_regions import regions_without_links
 from hpuprof.graph_mode.regions import accumulates, launch_regions, loop_parts
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Floats
 from hpuprof.model.intervals import measure, union_of
 from hpuprof.model.prediction import Constant, Option, Prediction, Reason
@@ -128,7 +129,8 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
     errors = Errors.of(constants, noise, seen.replay_error or 0.0, seen.unexplained)
     weights = resample_weights(seen.steps, SAMPLES)
     compared = _Eager((eager * weights).mean(axis=1), weights, draws, errors, loader_bound)
-    options, refused = _options(model, regions, drawn, compared)
+    graphs_known = FAMILIES[view.trace.family].graphs_known
+    options, refused = _options(model, regions if graphs_known else [], drawn, compared)
     prediction = msgspec.structs.replace(
         seen,
         accumulates=accumulates(loop_parts(view).optimizer, view.steps.start, view.steps.end),
@@ -148,7 +150,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
         measured=[c for name, c in constants.items() if settings.measured and name in settings.measured],
         options=options,
         refused=refused,
-        reason="" if options else "no_launches",
+        reason="" if options else "no_launches" if graphs_known else "unknown_graphs",
         span=span_of(view, timed.start, timed.end),
     )
     base = np.full(SAMPLES, float(settings.unprofiled_ns)) if settings.unprofiled_ns else compared.times

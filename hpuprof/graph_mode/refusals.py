@@ -66,6 +66,12 @@ _PREDICTS_NOTHING: dict[Reason, Refusal] = {
         Refusal(
             "no_launches", "no part of the step holds enough launches to capture", "a trace of whole steps", _LONGER
         ),
+        Refusal(
+            "unknown_graphs",
+            "what graphs cost on this device is not known",
+            "the step time with graphs on this device",
+            "hpuprof compare EAGER GRAPHS",
+        ),
         Refusal("graph_capture", "every step captures graphs, so none is typical", "a trace of later steps", _LONGER),
         Refusal("no_steps", "no steps were found in the trace", "a trace with step markers", _MARKED),
     )

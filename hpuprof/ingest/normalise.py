@@ -141,9 +141,9 @@ class Normaliser:
                 add_rows(slices.where(mask), {name: column[mask] for name, column in rows.items()})
 
     def _by_process(self, slices: Slices, cats: Codes) -> Codes:
-        """Return the categories, those of rows without one by their process, as the first profilers wrote it."""
+        """Return the categories, those of rows without one by their process, where that tells."""
         track = slices.tracks(self.tracks)
-        told = [CATEGORY_OF_PROCESS.get(str(pid)) for pid, _ in self.tracks]
+        told = [CATEGORY_OF_PROCESS.get(self._process_name(str(pid)) or str(pid)) for pid, _ in self.tracks]
         known = np.array([self.cats[category] if category else -1 for category in told], dtype=cats.dtype)[track]
         return np.where((cats == self.cats[""]) & (known >= 0), known, cats)
 

@@ -35,6 +35,7 @@ Reason = Literal[
     "one_step",
     "rank_without_prediction",
     "step_time",
+    "unknown_graphs",
     "unrecorded_work",
     "untraced_host",
 ]

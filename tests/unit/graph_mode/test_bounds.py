@@ -188,3 +188,16 @@ def test_without_host_activity_idle_time_points_nowhere(tmp_path):
     graph = decide_graph_mode([trace.reduce(tmp_path)])
     assert graph.verdict == "cannot say"
     assert graph.bounds.high == pytest.approx(1_150 / (0.99 * 600), rel=0.01)
+
+
+def test_an_npu_has_bounds_as_nobody_knows_what_its_graphs_cost(tmp_path):
+    trace = (
+        TraceBuilder()
+        .steps(4, 1_000)
+        .event(ph="M", name="process_name", pid=7, tid=0, args={"name": "Ascend Hardware"})
+    )
+    for k in range(40):
+        trace.host("aten::mm", 100 * k, 95).event(ph="X", name="MatMul", pid=7, tid=3, ts=100 * k + 50, dur=20, args={})
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert (graph.verdict, graph.reason, graph.options, graph.code) == ("likely", "unknown_graphs", [], "")
+    assert graph.bounds.high > 4
