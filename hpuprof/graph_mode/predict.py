@@ -24,8 +24,9 @@ from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Floats
 from hpuprof.model.intervals import measure, union_of
 from hpuprof.model.prediction import Constant, Option, Prediction, Reason
+from hpuprof.model.schema import Activity
 from hpuprof.model.trace import Trace
-from hpuprof.what_if.capture import Region
+from hpuprof.what_if.capture import MIN_LAUNCHES, Region
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.launch_model import LaunchModel
@@ -96,8 +97,7 @@ def predict_and_keep(
         if view.on_path.any() and (used.end > used.start).any():
             constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
             replay = _predict_with(TotalsModel.of_host(view, constants), [], settings)[1]
-        reason: Reason = "no_device_used" if used_no_device(view.trace) else "no_device_rows"
-        return Prediction(method="none", reason=reason), replay
+        return Prediction(method="none", reason=_without_device(view)), replay
     span = span_of(view, used.start, used.end)
     if not (used.end > used.start).any():
         return Prediction(method="none", reason="no_steps", span=span), None
@@ -114,6 +114,17 @@ def predict_and_keep(
     regions = regions_without_links(view, calls, backward, model.low, model.high)
     prediction, replay = _predict_with(model, regions, settings)
     return msgspec.structs.replace(prediction, fell_back=fell_back), replay
+
+
+def _without_device(view: RankView) -> Reason:
+    """Return what a recording without device rows shows: that no device was used, too few launches, or neither."""
+    if used_no_device(view.trace):
+        return "no_device_used"
+    host, used = view.trace.host, view.steps.used_windows()
+    calls = host.start[np.isin(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))]
+    per_step = np.searchsorted(calls, used.end) - np.searchsorted(calls, used.start)
+    marked = view.steps.source != "whole_trace" and per_step.any()
+    return "no_launches" if marked and per_step.max() < MIN_LAUNCHES else "no_device_rows"
 
 
 def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -> tuple[Prediction, Replay]:

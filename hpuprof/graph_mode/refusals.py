@@ -54,6 +54,12 @@ NO_DEVICE = Refusal(
     "a recording of a run on a device",
     _RECORD,
 )
+FEW_LAUNCHES = Refusal(
+    "no_launches",
+    "no step holds launches enough to capture; the trace holds no device rows",
+    "a trace of whole steps with device activity",
+    _RECORD,
+)
 NOTHING_IN_COMMON = Refusal(
     "nothing_in_common", "no part of the step is the same on every rank", "traces of one job", ""
 )
@@ -105,6 +111,13 @@ def find_refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction])
         return Refusal("rank_without_prediction", "not every rank has a prediction", "traces of all ranks", _RECORD)
     refusal = not_replayed(main, predictions)
     return refusal or next((_PREDICTS_NOTHING[p.reason] for p in predictions if not p.options and p.reason), None)
+
+
+def without_device(predictions: Sequence[Prediction]) -> Refusal | None:
+    """Return why graphs have nothing to do in recordings without device rows; None where they may have."""
+    reasons = {p.reason for p in predictions if p.method == "none"}
+    alike = len(reasons) == 1 and all(p.method == "none" and p.span is None for p in predictions)
+    return {"no_device_used": NO_DEVICE, "no_launches": FEW_LAUNCHES}.get(reasons.pop()) if alike else None
 
 
 def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Refusal | None:

@@ -18,7 +18,6 @@ from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, mem
 from hpuprof.graph_mode.refusals import (
     DISTURBED,
     FEW_ROWS,
-    NO_DEVICE,
     NO_TRACE,
     NOTHING_IN_COMMON,
     ONE_STEP,
@@ -29,6 +28,7 @@ from hpuprof.graph_mode.refusals import (
     points_nowhere,
     unlike_given,
     unsound,
+    without_device,
 )
 from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
@@ -88,8 +88,8 @@ def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
     allocator = allocator_first(main)
     if allocator is not None:
         return _from_device_rows(allocator, first, [] if unsound(main) else predictions)
-    if predictions and all(p.reason == "no_device_used" for p in predictions):
-        return _unanswered("no", f"No: {NO_DEVICE.why}.", first, predictions, lacking=NO_DEVICE)
+    if nothing := without_device(predictions):
+        return _unanswered("no", f"No: {nothing.why}.", first, predictions, lacking=nothing)
     refusal = unsound(main)
     if refusal is None and first.family == "hpu" and first.mode == "compile":
         return _done_already(first, predictions, words.COMPILED)

@@ -95,8 +95,11 @@ CATEGORY_OF_PROCESS = {
     "CANN": "privateuse1_runtime",
     "Overlap Analysis": "overhead",
 }
-"""Process of rows without a category -> that of their kind. Sources: `export_chrome_trace` of torch/autograd/profiler.py
-until torch 1.7, where the process number is the name; `trace_view.json` of torch_npu."""
+"""Process of rows without a category -> that of their kind.
+
+`export_chrome_trace` of torch/autograd/profiler.py until torch 1.7 (the process number is the name), and torch_npu's
+`trace_view.json`.
+"""
 
 SYNC_KINDS = {
     "Stream Wait Event": SyncKind.STREAM_WAIT,

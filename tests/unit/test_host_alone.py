@@ -72,3 +72,13 @@ def test_a_range_of_the_users_around_all_is_no_operator(tmp_path):
     """One augmentation on the CPU says nothing of the model within the same range."""
     trace = operators().host("model_inference", 0, 3_000).host("aten::mkldnn_convolution", 5, 60)
     assert said(trace, tmp_path) == NOT_RECORDED
+
+
+@pytest.mark.parametrize(("launches", "answer"), [(0, NOT_RECORDED), (2, ("no", "no_launches")), (3, NOT_RECORDED)])
+def test_steps_of_two_launches_have_nothing_to_capture_whatever_their_rows(tmp_path, launches, answer):
+    trace = operators().steps(4, 600)
+    for k in range(4 * launches):
+        trace.host("cudaLaunchKernel", 600 * (k // launches) + 20 * (k % launches) + 5, 5, cat="cuda_runtime")
+    if not launches:
+        trace.host("cudaMemcpyAsync", 5, 5, cat="cuda_runtime")
+    assert said(trace, tmp_path) == answer
