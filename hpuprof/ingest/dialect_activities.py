@@ -35,7 +35,7 @@ ACTIVITY_RULES: tuple[ActivityRule, ...] = (
         re.compile(
             r"^(?:cuda|hip|cu|xpu|mtia)\w*Synchronize|^syn(?:Event|Stream|Device)Synchronize|^synchronize(?:Stream|Event|Device)|"
             r"^(?:event|stream|device)Synchronize|^scal_completion_group_wait|^hcclSynchronize|^(?:ur|pi|ze)\w*(?:Wait|Synchronize|Finish)$|"
-            r"^cu(?:Event|Stream|Ctx)Synchronize|^AscendCL@aclrtSynchronize"
+            r"^cu(?:Event|Stream|Ctx)Synchronize"
         ),
         Activity.SYNC,
         "cudaStreamSynchronize",

@@ -56,7 +56,7 @@ FAMILIES: dict[str, Family] = {
     "xpu": Family("XPU"),
     "rocm": Family("ROCm device"),
     "cuda": Family("CUDA device", cuda_properties=True),
-    "npu": Family("Ascend NPU", correlated=False, graphs_known=False),
+    "npu": Family("Ascend NPU", correlated=False, silent_reads=True, graphs_known=False),
     "cpu": Family(),
 }
 BRIDGE_PROCESSES = {"Synapse Logger": 10_000, "Bridge Logs": 20_000, "Memory Logs": 30_000}

@@ -58,7 +58,6 @@ ACTIVITIES = {
                 "cudaEventSynchronize",
                 "cuStreamSynchronize",
                 "hipDeviceSynchronize",
-                "AscendCL@aclrtSynchronizeStream",
             )
         ),
         *(
