@@ -108,6 +108,8 @@ def _from_device_rows(refusal: Refusal, first: FileRow, predictions: Sequence[Pr
     """Answer with bounds where nothing can be replayed."""
     lead = predictions[0] if predictions else None
     found = Evidence.of(predictions)
+    if found and refusal.reason == "graph_capture" and found.paced is None:
+        found = None  # what is captured has no rows
     if lead and refusal.reason == "no_launches" and all(p.method == "replay" for p in predictions):
         return _unanswered("no", f"No: {refusal.why}.", first, predictions, lacking=refusal)
     if found is None or lead is None:

@@ -201,3 +201,21 @@ def test_an_npu_has_bounds_as_nobody_knows_what_its_graphs_cost(tmp_path):
     graph = decide_graph_mode([trace.reduce(tmp_path)])
     assert (graph.verdict, graph.reason, graph.options, graph.code) == ("likely", "unknown_graphs", [], "")
     assert graph.bounds.high > 4
+
+
+@pytest.mark.parametrize(("eager", "verdict"), [(30, "likely"), (8, "cannot say")])
+def test_captured_launches_have_no_rows_and_tell_by_those_of_a_run_before(tmp_path, eager, verdict):
+    """The same work runs once, then 40 launches of it are captured; with too few rows, nothing is bounded."""
+    trace = TraceBuilder()
+    for k in range(eager):
+        launched(trace, k, 100 * k, 20)
+    trace.host("cudaStreamBeginCapture", 5_000, 5, cat="cuda_runtime")
+    for k in range(40):
+        at = 5_010 + 100 * k
+        trace.host(f"aten::op_{k}", at, 8).host(
+            "cudaLaunchKernel", at + 4, 2, cat="cuda_runtime", correlation=2_000 + k
+        )
+    trace.host("cudaStreamEndCapture", 9_500, 5, cat="cuda_runtime")
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert (graph.verdict, graph.reason) == (verdict, "graph_capture")
+    assert (graph.bounds is None) == (verdict == "cannot say")
