@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -56,6 +57,7 @@ class Normaliser:
         self.syncs = SyncNotes()
         self.targets = bytearray()  # by category code; not copied per piece
         self.cat_rows: list[int] = []
+        self.told = array("i")  # by track code: category of rows without one, -1 for none
         self.marks = Columns("track", "time", "begins", "name", "cat")
         self.memory = MemoryNotes()
         self.process_names: defaultdict[str, ProcessNames] = defaultdict(ProcessNames)
@@ -143,8 +145,10 @@ class Normaliser:
     def _by_process(self, slices: Slices, cats: Codes) -> Codes:
         """Return the categories, those of rows without one by their process, where that tells."""
         track = slices.tracks(self.tracks)
-        told = [CATEGORY_OF_PROCESS.get(self._process_name(str(pid)) or str(pid)) for pid, _ in self.tracks]
-        known = np.array([self.cats[category] if category else -1 for category in told], dtype=cats.dtype)[track]
+        for pid, _ in self.tracks.since(len(self.told)):
+            category = CATEGORY_OF_PROCESS.get(self._process_name(str(pid)) or str(pid))
+            self.told.append(self.cats[category] if category else -1)
+        known = np.frombuffer(self.told, dtype=np.int32)[track]
         return np.where((cats == self.cats[""]) & (known >= 0), known, cats)
 
     def _add_host(self, slices: Slices, rows: dict[str, npt.NDArray[Any]]) -> None:
