@@ -31,7 +31,7 @@ _NOT_OF_THE_RUN = (*_ONE_OFF, Cause.UNRECORDED)
 _LAUNCHING = (Cause.OPERATOR_LAUNCH, Cause.OPTIMIZER, Cause.PYTHON)
 _NO_LAUNCHING = (
     *(Cause.DEVICE_LATENCY, Cause.BLOCKING_READ, Cause.COLLECTIVE, Cause.H2D_COPY),
-    *(Cause.SYNCHRONISE, Cause.DATA_LOADER, Cause.CALLBACK),
+    *(Cause.SYNCHRONISE, Cause.DATA_LOADER, Cause.CALLBACK, Cause.CPU_OPERATOR),
 )
 """Idle time that launching does not explain, and that a settled run has, too; allocation is the graph's own."""
 MIN_LAUNCHES = 20

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hpuprof.graph_mode.bounds import GAIN, LOSS, Evidence
+from hpuprof.graph_mode.bounds import GAIN, LIKELY, LOSS, Evidence
 from hpuprof.graph_mode.candidates import Candidate, RegionName
 from hpuprof.graph_mode.refusals import LONGER, STEP_TIME, Refusal
 from hpuprof.model.durations import duration
@@ -53,7 +53,9 @@ def from_pace(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Predict
     else:
         # Communication may be waiting for other ranks, and copies may be those of a start.
         between = high if found.paced and found.paced[1] < 1.1 * found.paced[0] else f"{low} to {high}"
-        needs, means = f"{between} times the device's", "; too close to call"
+        hidden = found.paced is not None and found.paced[0] >= LIKELY
+        needs = f"{between} times the device's"
+        means = ", but waits and other work may take more" if hidden else "; too close to call"
     there, most = replayed_already(lead), f"at most {_times(found.high)}"
     pace = f"at the usual pace of its launches, the host needs {needs} time{means}"
     return f"{verdict.capitalize()}: {pace} ({most}); {refusal.why}{there}."

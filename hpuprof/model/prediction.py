@@ -157,7 +157,9 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True):
     untraced_ns: Annotated[int, Meta(description="Device idle in it while nothing was traced on the host [ns].")] = 0
     elsewhere_ns: Annotated[
         int,
-        Meta(description="Device idle in it in waits, copies, collectives, callbacks and data loading [ns]."),
+        Meta(
+            description="Device idle in it in waits, copies, collectives, callbacks, data loading and on the CPU [ns]."
+        ),
     ] = 0
     paced_ns: Annotated[
         float | None,
