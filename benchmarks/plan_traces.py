@@ -36,7 +36,7 @@ def first_of(trace: Path) -> First:
     try:
         return first_in(hpuprof.analyze(trace, jobs=1))
     except hpuprof.HpuprofError as error:
-        return First(UNREADABLE, str(error))
+        return First(UNREADABLE, str(error).replace(str(trace), trace.name))
 
 
 def first_in(report: Report) -> First:

@@ -75,7 +75,8 @@ def said_of(trace: Path) -> Said:
     try:
         report = hpuprof.analyze(trace, jobs=1)
     except hpuprof.HpuprofError as error:
-        return Said("error", str(error), text=str(error))
+        told = str(error).replace(str(trace), trace.name)
+        return Said("error", told, text=told)
     found, head = report.data.graph_mode, report.data.headline
     if found is None:
         return Said("none", head.sentence, text=head.sentence)

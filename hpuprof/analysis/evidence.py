@@ -54,7 +54,9 @@ def degenerate(view: RankView) -> list[Trouble]:
     trace, device = view.trace, view.trace.device
     real = device.kind != DeviceKind.MARKER
     if not real.any():
-        return [Trouble("HP105", 1, "the trace holds no device rows")]
+        unknown = sum(count for _, _, count in view.trace.health.unknown)
+        beside = f"; {unknown:,} rows are of a kind that is not known here" if unknown else ""
+        return [Trouble("HP105", 1, f"the trace holds no device rows{beside}")]
     found = []
     if not len(trace.host):
         found.append(Trouble("HP126", 1, "the trace holds no host rows"))

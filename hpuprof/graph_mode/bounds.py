@@ -16,7 +16,7 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
-from hpuprof.model.schema import Cause, DeviceKind
+from hpuprof.model.schema import Activity, Cause, DeviceKind
 from hpuprof.what_if.constants import constants_for, least_kernel_scale
 
 GAIN, LOSS = 1.05, 0.99
@@ -29,6 +29,17 @@ MIN_ROWS = 4
 _ONE_OFF = (Cause.COMPILATION, Cause.FIRST_USE)
 _NOT_OF_THE_RUN = (*_ONE_OFF, Cause.UNRECORDED)
 _LAUNCHING = (Cause.OPERATOR_LAUNCH, Cause.OPTIMIZER, Cause.PYTHON)
+_NO_LAUNCHING = (
+    *(Cause.DEVICE_LATENCY, Cause.BLOCKING_READ, Cause.COLLECTIVE, Cause.H2D_COPY),
+    *(Cause.SYNCHRONISE, Cause.DATA_LOADER, Cause.CALLBACK, Cause.CPU_OPERATOR),
+)
+"""Idle time that launching does not explain, and that a settled run has, too; allocation is the graph's own."""
+MIN_LAUNCHES = 20
+"""Launches of kernels that were launched before, from which the time between them has a usual value; by judgement."""
+SLOWER = 2.0
+"""The host may need so many times what its launches need at their median distance. In settled public recordings that
+the host paces, it needs 1 to 2 times as much; where twice as much fits into the device's work, no opinion on 60 settled
+ones speaks of a gain that is sure."""
 
 
 def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
@@ -57,8 +68,11 @@ def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
         wall_ns=max(wall, busy),
         busy_ns=busy,
         least_ns=_least(view, rows[device.kind[rows] != DeviceKind.COMMUNICATION], windows),
+        compute_ns=_least(view, rows[device.kind[rows] == DeviceKind.COMPUTE], windows),
         launching_ns=_idle(view, windows, _LAUNCHING) if len(view.states[Cause.OPERATOR_LAUNCH]) else None,
         untraced_ns=_idle(view, windows, (Cause.UNKNOWN,)),
+        elsewhere_ns=_idle(view, windows, _NO_LAUNCHING),
+        paced_ns=_paced(view, windows),
         one_off_fraction=one_off_fraction,
         rows=len(rows),
     )
@@ -85,6 +99,29 @@ def _least(view: RankView, rows: Ints, windows: Intervals) -> float:
     return max(map(shortest, streams), default=0.0)
 
 
+def _paced(view: RankView, windows: Intervals) -> float | None:
+    """Return what the host needs for its launches in the windows at their usual distance [ns]; None if it has none.
+
+    A kernel's first launch may load code, so only later ones tell the distance: that holds in a cold recording, too.
+    Where graphs are captured, their launches run later; by judgement, rows must show at least a third of all: the same
+    work runs once before it is captured.
+    """
+    host, device = view.trace.host, view.trace.device
+    launching = np.isin(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
+    rows = np.flatnonzero((device.kind != DeviceKind.MARKER) & (view.launched >= 0))
+    calls, first = np.unique(view.launched[rows], return_index=True)
+    kernel = device.name[rows[first]][launching[calls]]
+    start = host.start[calls[launching[calls]]]
+    inside = measure(windows, start, start + 1) > 0
+    made = host.start[launching]
+    if (host.activity == Activity.CAPTURE).any() and 3 * inside.sum() < (measure(windows, made, made + 1) > 0).sum():
+        return None
+    again = np.ones(len(start), dtype=bool)
+    again[np.unique(kernel, return_index=True)[1]] = False
+    apart = np.diff(start)[(again & inside)[1:] & inside[:-1]]
+    return float(np.median(apart) * inside.sum()) if len(apart) >= MIN_LAUNCHES else None
+
+
 @dataclass(frozen=True)
 class Evidence:
     """The spans of all ranks together: shares of the recorded time."""
@@ -94,6 +131,8 @@ class Evidence:
     launching: float | None  # device idle while the host launched
     untraced: float  # device idle while nothing was traced on the host: Python between operators, or waiting
     one_off: float  # of the recording: compiling and first use
+    paced: tuple[float, float] | None = None  # host at the launches' usual distance: over device busy, over kernels
+    without_pace: float = 1.0  # the speed-up of a run at that distance if only the device's work were left of it
 
     @classmethod
     def of(cls, predictions: Sequence[Prediction]) -> Evidence | None:
@@ -104,12 +143,17 @@ class Evidence:
         shares = [s.least_ns / s.wall_ns for s in spans]
         wall = sum(s.wall_ns for s in spans)
         known = [s.launching_ns for s in spans if s.launching_ns is not None]
+        paced = [s.paced_ns for s in spans if s.paced_ns is not None]
+        host, busy, kernels = sum(paced), sum(s.busy_ns for s in spans), max(1.0, sum(s.compute_ns for s in spans))
+        other = sum(s.elsewhere_ns for s in spans)
         return cls(
             high=max(1.0, 1.0 / max(*shares, 1e-9)),
-            busy=sum(s.busy_ns for s in spans) / wall,
+            busy=busy / wall,
             launching=sum(known) / wall if len(known) == len(spans) else None,
             untraced=sum(s.untraced_ns for s in spans) / wall,
             one_off=sum(s.one_off_fraction for s in spans) / len(spans),
+            paced=(host / max(1, busy), host / kernels) if len(paced) == len(spans) else None,
+            without_pace=max(1.0, (other + host) / max(1, other + busy)),
         )
 
     @property
@@ -142,3 +186,14 @@ class Evidence:
         if gain <= GAIN:
             return "unlikely"
         return "likely" if gain >= LIKELY else "marginal"
+
+    @property
+    def by_pace(self) -> Verdict:
+        """Which way the usual distance of launches points, where other time of the recording says nothing."""
+        if self.high <= GAIN:
+            return "no"
+        if self.paced is None:
+            return "cannot say"
+        if SLOWER * self.paced[1] <= 1.0:
+            return "unlikely"
+        return "likely" if min(self.high, self.without_pace) >= LIKELY else "marginal"

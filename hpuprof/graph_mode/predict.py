@@ -14,16 +14,19 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from hpuprof.analysis.host_alone import used_no_device
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.bounds import span_of
 from hpuprof.graph_mode.operator_regions import regions_without_links
 from hpuprof.graph_mode.regions import accumulates, launch_regions, loop_parts
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Floats
 from hpuprof.model.intervals import measure, union_of
-from hpuprof.model.prediction import Constant, Option, Prediction
+from hpuprof.model.prediction import Constant, Option, Prediction, Reason
+from hpuprof.model.schema import Activity
 from hpuprof.model.trace import Trace
-from hpuprof.what_if.capture import Region
+from hpuprof.what_if.capture import MIN_LAUNCHES, Region
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.launch_model import LaunchModel
@@ -94,7 +97,7 @@ def predict_and_keep(
         if view.on_path.any() and (used.end > used.start).any():
             constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
             replay = _predict_with(TotalsModel.of_host(view, constants), [], settings)[1]
-        return Prediction(method="none", reason="no_device_rows"), replay
+        return Prediction(method="none", reason=_without_device(view)), replay
     span = span_of(view, used.start, used.end)
     if not (used.end > used.start).any():
         return Prediction(method="none", reason="no_steps", span=span), None
@@ -113,6 +116,17 @@ def predict_and_keep(
     return msgspec.structs.replace(prediction, fell_back=fell_back), replay
 
 
+def _without_device(view: RankView) -> Reason:
+    """Return what a recording without device rows shows: that no device was used, too few launches, or neither."""
+    if used_no_device(view.trace):
+        return "no_device_used"
+    host, used = view.trace.host, view.steps.used_windows()
+    calls = host.start[np.isin(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))]
+    per_step = np.searchsorted(calls, used.end) - np.searchsorted(calls, used.start)
+    marked = view.steps.source != "whole_trace" and per_step.any()
+    return "no_launches" if marked and per_step.max() < MIN_LAUNCHES else "no_device_rows"
+
+
 def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -> tuple[Prediction, Replay]:
     view, constants, draws = model.view, model.constants, Draws.make()
     noise = base_noise(settings.unprofiled_ns, settings.spread_ns)
@@ -126,7 +140,8 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
     errors = Errors.of(constants, noise, seen.replay_error or 0.0, seen.unexplained)
     weights = resample_weights(seen.steps, SAMPLES)
     compared = _Eager((eager * weights).mean(axis=1), weights, draws, errors, cost.overhead, loader_bound)
-    options, refused = _options(model, regions, drawn, compared)
+    graphs_known = FAMILIES[view.trace.family].graphs_known
+    options, refused = _options(model, regions if graphs_known else [], drawn, compared)
     prediction = msgspec.structs.replace(
         seen,
         accumulates=accumulates(loop_parts(view).optimizer, view.steps.start, view.steps.end),
@@ -146,7 +161,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
         measured=[c for name, c in constants.items() if settings.measured and name in settings.measured],
         options=options,
         refused=refused,
-        reason="" if options else "no_launches",
+        reason="" if options else "no_launches" if graphs_known else "unknown_graphs",
         span=span_of(view, timed.start, timed.end),
     )
     base = np.full(SAMPLES, float(settings.unprofiled_ns)) if settings.unprofiled_ns else compared.times

@@ -11,6 +11,7 @@ from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_kinds import CAPTURE, StepKind
 from hpuprof.analysis.steps import MATTERS
+from hpuprof.graph_mode.bounds import span_of
 from hpuprof.graph_mode.predict import Replay, Settings, predict, predict_and_keep
 from hpuprof.model.prediction import Prediction
 
@@ -31,7 +32,8 @@ def predict_kinds(
     first, *others = judged_kinds(view)
     replay = None
     if first.name == CAPTURE:
-        lead = Prediction(method="none", reason="graph_capture")
+        used = view.steps.used_timed()
+        lead = Prediction(method="none", reason="graph_capture", span=span_of(view, used.start, used.end))
     else:
         lead, replay = predict_and_keep(view, calls, backward, _known(view, first, settings))
     further = (predict(view.of_kind(k), calls, backward, _known(view, k, settings)) for k in others)

@@ -45,7 +45,21 @@ STEP_TIME = Refusal(
 ONE_STEP = Refusal("one_step", "a single step was recorded", "a recording of three steps or more", _LONGER)
 COLD = 0.5
 """Share of the recording that compiling and first use may take: with more, by judgement, the rest are first calls."""
+DISTURBED: tuple[Reason, ...] = ("first_use", "lost_rows", "allocator_first", "graph_capture")
+"""What makes the device idle though a settled run would not: there, only the pace of launches points somewhere."""
 FEW_ROWS = Refusal("few_rows", "the trace holds too few device rows to judge", "a trace of whole steps", _LONGER)
+NO_DEVICE = Refusal(
+    "no_device_used",
+    "nothing ran on a device, the operators computed on the CPU",
+    "a recording of a run on a device",
+    _RECORD,
+)
+FEW_LAUNCHES = Refusal(
+    "no_launches",
+    "no step holds launches enough to capture; the trace holds no device rows",
+    "a trace of whole steps with device activity",
+    _RECORD,
+)
 NOTHING_IN_COMMON = Refusal(
     "nothing_in_common", "no part of the step is the same on every rank", "traces of one job", ""
 )
@@ -53,9 +67,16 @@ _PREDICTS_NOTHING: dict[Reason, Refusal] = {
     r.reason: r
     for r in (
         Refusal("no_device_rows", "the trace holds no device rows", "a trace with device activity", _RECORD),
+        NO_DEVICE,
         Refusal("no_host_rows", "the trace holds no host rows of the step", "a trace with host activity", _RECORD),
         Refusal(
             "no_launches", "no part of the step holds enough launches to capture", "a trace of whole steps", _LONGER
+        ),
+        Refusal(
+            "unknown_graphs",
+            "what graphs cost on this device is not known",
+            "the step time with graphs on this device",
+            "hpuprof compare EAGER GRAPHS",
         ),
         Refusal("graph_capture", "every step captures graphs, so none is typical", "a trace of later steps", _LONGER),
         Refusal("no_steps", "no steps were found in the trace", "a trace with step markers", _MARKED),
@@ -90,6 +111,13 @@ def find_refusal(main: Sequence[RankPartial], predictions: Sequence[Prediction])
         return Refusal("rank_without_prediction", "not every rank has a prediction", "traces of all ranks", _RECORD)
     refusal = not_replayed(main, predictions)
     return refusal or next((_PREDICTS_NOTHING[p.reason] for p in predictions if not p.options and p.reason), None)
+
+
+def without_device(predictions: Sequence[Prediction]) -> Refusal | None:
+    """Return why graphs have nothing to do in recordings without device rows; None where they may have."""
+    reasons = {p.reason for p in predictions if p.method == "none"}
+    alike = len(reasons) == 1 and all(p.method == "none" and p.span is None for p in predictions)
+    return {"no_device_used": NO_DEVICE, "no_launches": FEW_LAUNCHES}.get(reasons.pop()) if alike else None
 
 
 def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Refusal | None:

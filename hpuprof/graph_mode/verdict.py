@@ -16,6 +16,7 @@ from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
 from hpuprof.graph_mode.job import Job, candidates_of
 from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, memory_held, situation_of
 from hpuprof.graph_mode.refusals import (
+    DISTURBED,
     FEW_ROWS,
     NO_TRACE,
     NOTHING_IN_COMMON,
@@ -27,6 +28,7 @@ from hpuprof.graph_mode.refusals import (
     points_nowhere,
     unlike_given,
     unsound,
+    without_device,
 )
 from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
@@ -85,7 +87,9 @@ def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
     predictions = [part.prediction for part in main if part.prediction is not None]
     allocator = allocator_first(main)
     if allocator is not None:
-        return _unanswered("cannot say", words.cannot_say(allocator), first, predictions, lacking=allocator)
+        return _from_device_rows(allocator, first, [] if unsound(main) else predictions)
+    if nothing := without_device(predictions):
+        return _unanswered("no", f"No: {nothing.why}.", first, predictions, lacking=nothing)
     refusal = unsound(main)
     if refusal is None and first.family == "hpu" and first.mode == "compile":
         return _done_already(first, predictions, words.COMPILED)
@@ -104,17 +108,24 @@ def _from_device_rows(refusal: Refusal, first: FileRow, predictions: Sequence[Pr
     """Answer with bounds where nothing can be replayed."""
     lead = predictions[0] if predictions else None
     found = Evidence.of(predictions)
-    if found is None or lead is None:
-        refusal = FEW_ROWS if any(p.span is not None and p.span.rows < MIN_ROWS for p in predictions) else refusal
-        return _unanswered("cannot say", words.cannot_say(refusal, lead=lead), first, predictions, lacking=refusal)
-    if refusal.reason == "no_launches" and all(p.method == "replay" for p in predictions):
+    if found and refusal.reason == "graph_capture" and found.paced is None:
+        found = None  # what is captured has no rows
+    if lead and refusal.reason == "no_launches" and all(p.method == "replay" for p in predictions):
         return _unanswered("no", f"No: {refusal.why}.", first, predictions, lacking=refusal)
+    if found is None or lead is None:
+        few = any(p.span is not None and p.span.rows < MIN_ROWS for p in predictions)
+        refusal = FEW_ROWS if few and refusal.reason not in DISTURBED else refusal
+        return _unanswered("cannot say", words.cannot_say(refusal, lead=lead), first, predictions, lacking=refusal)
     verdict: Verdict = found.verdict
-    if verdict != "no" and refusal.reason in ("first_use", "lost_rows"):
-        verdict = "cannot say"  # the device may have worked while it seems idle; set up, it idles less
-    elif verdict in ("unlikely", "marginal") and (nowhere := points_nowhere(found)):
-        verdict, refusal = "cannot say", nowhere
-    answer = _unanswered(verdict, words.from_bounds(verdict, found, refusal, lead), first, predictions, lacking=refusal)
+    paced = refusal.reason in DISTURBED
+    if not paced and verdict in ("unlikely", "marginal") and (nowhere := points_nowhere(found)):
+        paced, refusal = True, nowhere
+    if paced:
+        verdict = found.by_pace
+        if refusal.reason == "lost_rows" and verdict in ("likely", "marginal"):
+            verdict = "cannot say"  # the device may have worked while it seems idle
+    say = words.from_pace if paced and verdict not in ("no", "cannot say") else words.from_bounds
+    answer = _unanswered(verdict, say(verdict, found, refusal, lead), first, predictions, lacking=refusal)
     return msgspec.structs.replace(answer, basis="device_rows", bounds=found.bounds)
 
 

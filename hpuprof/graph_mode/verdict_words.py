@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hpuprof.graph_mode.bounds import GAIN, LOSS, Evidence
+from hpuprof.graph_mode.bounds import GAIN, LIKELY, LOSS, Evidence
 from hpuprof.graph_mode.candidates import Candidate, RegionName
 from hpuprof.graph_mode.refusals import LONGER, STEP_TIME, Refusal
 from hpuprof.model.durations import duration
@@ -39,6 +39,26 @@ def from_bounds(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Predi
     word = "Likely" if verdict == "likely" else "Marginal"
     without = f"without that, the step would run {_times(found.without_launching or 1.0)} as fast"
     return f"{word}: the device is {idle}; {without} ({most}); {refusal.why}{there}."
+
+
+def from_pace(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Prediction) -> str:
+    """Return the answer by the usual pace of launches, where other time of the recording says nothing."""
+    low, high = (f"{times:.2f}" for times in found.paced or (0.0, 0.0))
+    if verdict == "likely":
+        gain = _times(min(found.high, found.without_pace))
+        needs, means = f"{low} times the device's", f"; without launching, the rest would run {gain} as fast"
+    elif verdict == "unlikely":
+        what = "more graphs" if lead.replays else "graph mode"
+        needs, means = f"{high} times its kernels'", f", so {what} would change little"
+    else:
+        # Communication may be waiting for other ranks, and copies may be those of a start.
+        between = high if found.paced and found.paced[1] < 1.1 * found.paced[0] else f"{low} to {high}"
+        hidden = found.paced is not None and found.paced[0] >= LIKELY
+        needs = f"{between} times the device's"
+        means = ", but waits and other work may take more" if hidden else "; too close to call"
+    there, most = replayed_already(lead), f"at most {_times(found.high)}"
+    pace = f"at the usual pace of its launches, the host needs {needs} time{means}"
+    return f"{verdict.capitalize()}: {pace} ({most}); {refusal.why}{there}."
 
 
 def out_of_reach(best: Candidate, ranked: list[Candidate]) -> list[str]:

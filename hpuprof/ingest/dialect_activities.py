@@ -281,6 +281,22 @@ def _activity_rule(kind: HostKind, name: str) -> ActivityRule | None:
     return None
 
 
+_ON_CPU = re.compile(r"mkldnn_(?!rnn)|_for_cpu$|nnpack|qnnpack|fbgemm")
+_ON_DEVICE = re.compile(
+    r"cudnn|miopen|cuda|hip|_mps_|npu|hpu|xpu|mtia|pin_memory|_(?:flash|efficient|cudnn)_attention_f"
+)
+
+
+def runs_on_cpu(name: str) -> bool:
+    """Whether only the CPU has kernels for an operator of this name (`native_functions.yaml` of PyTorch)."""
+    return _ON_CPU.search(name) is not None and _ON_DEVICE.search(name) is None
+
+
+def runs_on_device(name: str) -> bool:
+    """Whether an operator's name shows a device's library or memory, which the CPU has not."""
+    return _ON_DEVICE.search(name) is not None
+
+
 _TO_HOST = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|D2H|DEVICE_TO_HOST", re.IGNORECASE)
 _TO_DEVICE = re.compile(r"HtoD|(?:Pageable|Pinned|Host) -> Device|H2D|HOST_TO_DEVICE", re.IGNORECASE)
 

@@ -44,11 +44,11 @@ ROW_RULES: tuple[RowRule, ...] = (
         "runtime",
         _cats(
             "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime "
-            "privateuse1_runtime privateuse1_driver"
+            "privateuse1_runtime privateuse1_driver dequeue"
         ),
         "host",
         HostKind.RUNTIME,
-        source="Kineto; privateuse1_runtime carries the bridge rows in G3",
+        source="Kineto; privateuse1_runtime carries the bridge rows in G3; torch_npu's thread that hands work over",
     ),
     RowRule(
         "kernel", _cats("kernel concurrent_kernel"), "device", source="Kineto, G1, G2, G3; `Kernel` before torch 1.12"
@@ -87,6 +87,19 @@ ROW_RULES: tuple[RowRule, ...] = (
     ),
     RowRule("flow", _cats("ac2g async_cpu_to_gpu async fwdbwd forward_backward enqueue"), "ignore", source="arrows"),
 )
+
+CATEGORY_OF_PROCESS = {
+    "CPU functions": "cpu_op",
+    "CUDA functions": "overhead",  # an operator's span between two events: they nest, and are no kernels
+    "Ascend Hardware": "kernel",
+    "CANN": "privateuse1_runtime",
+    "Overlap Analysis": "overhead",
+}
+"""Process of rows without a category -> that of their kind.
+
+`export_chrome_trace` of torch/autograd/profiler.py until torch 1.7 (the process number is the name), and torch_npu's
+`trace_view.json`.
+"""
 
 SYNC_KINDS = {
     "Stream Wait Event": SyncKind.STREAM_WAIT,

@@ -36,6 +36,8 @@ class Family:
     """A copy call without a device row that shows its direction is an upload."""
     cuda_properties: bool = False
     """The stock TensorBoard tab computes correctly from the device properties."""
+    graphs_known: bool = True
+    """What graphs cost on it, and how they are captured, is known here."""
     intel_tool: bool = False
     """Intel's habana_perf_tool reads such traces."""
 
@@ -54,6 +56,7 @@ FAMILIES: dict[str, Family] = {
     "xpu": Family("XPU"),
     "rocm": Family("ROCm device"),
     "cuda": Family("CUDA device", cuda_properties=True),
+    "npu": Family("Ascend NPU", correlated=False, silent_reads=True, graphs_known=False),
     "cpu": Family(),
 }
 BRIDGE_PROCESSES = {"Synapse Logger": 10_000, "Bridge Logs": 20_000, "Memory Logs": 30_000}
@@ -63,7 +66,7 @@ SYNAPSE_THREAD = "Synapse/"
 
 
 def device_family(categories: set[str], processes: set[str], threads: set[str], names: set[str]) -> str:
-    """Return the recording's device family: hpu, cuda, rocm, xpu, mtia, or cpu if there is no sign of one."""
+    """Return the recording's device family: hpu, cuda, rocm, xpu, mtia, npu, or cpu if there is no sign of one."""
     lower = {c.lower() for c in categories}
     if (
         any(HPU_PROCESS.match(p) for p in processes)
@@ -79,6 +82,8 @@ def device_family(categories: set[str], processes: set[str], threads: set[str], 
         return "xpu"
     if any(n.startswith("hip") for n in names):
         return "rocm"
+    if "Ascend Hardware" in processes:
+        return "npu"
     if lower & {"cuda_runtime", "cuda_driver", "kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}:
         return "cuda"
     return "cpu"

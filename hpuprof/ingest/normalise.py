@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -19,7 +20,7 @@ from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.device_clock import set_clocks
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
-from hpuprof.ingest.dialect_rows import IGNORED_MTIA, row_rule
+from hpuprof.ingest.dialect_rows import CATEGORY_OF_PROCESS, IGNORED_MTIA, row_rule
 from hpuprof.ingest.other_rows import EventOthers, OtherRows
 from hpuprof.ingest.pairing import pair_columns
 from hpuprof.ingest.process_names import ProcessNames
@@ -57,6 +58,7 @@ class Normaliser:
         self.syncs = SyncNotes()
         self.targets = bytearray()  # by category code; not copied per piece
         self.cat_rows: list[int] = []
+        self.told = array("i")  # by track code: category of rows without one, -1 for none
         self.marks = Columns("track", "time", "begins", "name", "cat")
         self.memory = MemoryNotes()
         self.process_names: defaultdict[str, ProcessNames] = defaultdict(ProcessNames)
@@ -107,6 +109,8 @@ class Normaliser:
 
     def _feed_slices(self, slices: Slices) -> None:
         cats = slices.words("cat", self.cats)
+        if "" in self.cats:
+            cats = self._by_process(slices, cats)
         self._target_categories()
         self._count_categories(cats)
         target = np.frombuffer(self.targets, dtype=np.int8)[cats]
@@ -138,6 +142,15 @@ class Normaliser:
                 add_rows(slices, rows)
             elif mask.any():
                 add_rows(slices.where(mask), {name: column[mask] for name, column in rows.items()})
+
+    def _by_process(self, slices: Slices, cats: Codes) -> Codes:
+        """Return the categories, those of rows without one by their process, where that tells."""
+        track = slices.tracks(self.tracks)
+        for pid, _ in self.tracks.since(len(self.told)):
+            category = CATEGORY_OF_PROCESS.get(self._process_name(str(pid)) or str(pid))
+            self.told.append(self.cats[category] if category else -1)
+        known = np.frombuffer(self.told, dtype=np.int32)[track]
+        return np.where((cats == self.cats[""]) & (known >= 0), known, cats)
 
     def _add_host(self, slices: Slices, rows: dict[str, npt.NDArray[Any]]) -> None:
         self.host.add(

@@ -24,6 +24,7 @@ Reason = Literal[
     "late_rows",
     "lost_rows",
     "no_device_rows",
+    "no_device_used",
     "no_host_rows",
     "no_launches",
     "no_steps",
@@ -34,6 +35,7 @@ Reason = Literal[
     "one_step",
     "rank_without_prediction",
     "step_time",
+    "unknown_graphs",
     "unrecorded_work",
     "untraced_host",
 ]
@@ -147,11 +149,26 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True):
             "graphs make of its length; on HPU, all engines together [ns]."
         ),
     ]
+    compute_ns: Annotated[float, Meta(description="The same for compute alone [ns].")] = 0.0
     launching_ns: Annotated[
         int | None,
         Meta(description="Device idle in it while the host launched operators or ran Python [ns]."),
     ]
     untraced_ns: Annotated[int, Meta(description="Device idle in it while nothing was traced on the host [ns].")] = 0
+    elsewhere_ns: Annotated[
+        int,
+        Meta(
+            description="Device idle in it in waits, copies, collectives, callbacks, data loading and on the CPU [ns]."
+        ),
+    ] = 0
+    paced_ns: Annotated[
+        float | None,
+        Meta(
+            description="What the host needs for the launches in it at their usual pace: their number times the median "
+            "time from one to the next, before launches of kernels that were launched before; None with fewer than 20 "
+            "of those, or where most launches are captured [ns]."
+        ),
+    ] = None
     one_off_fraction: Annotated[
         float,
         Meta(description="Share of the used steps, or of the recording, that is idle time of compiling and first use."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpuprof.graph_mode.refusals import Refusal, find_refusal, not_replayed, unsound
+from hpuprof.graph_mode.refusals import Refusal, find_refusal, not_replayed, unsound, without_device
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.remedies import REMEDIES
@@ -21,7 +21,7 @@ def refusal_of(part: RankPartial, *, replayed: bool) -> Refusal | None:
     predictions = [part.prediction] if part.prediction else []
     if not replayed or not predictions:
         return unsound([part]) or find_refusal([part], predictions)
-    if predictions[0].reason == "no_device_rows":
+    if predictions[0].reason == "no_device_rows" or without_device(predictions):
         return not_replayed([part], predictions)
     return unsound([part]) or not_replayed([part], predictions)
 

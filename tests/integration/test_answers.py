@@ -132,11 +132,8 @@ RIGHTLY_SILENT = {
     "gaudi-pytorch-bridge__synapse_logger_example_file.json": "no_device_rows",
     "backward_thread.json": "few_rows",
     "rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz": "few_rows",
-    "rank0.json.gz": "lost_rows",
     "event_sync_trace.json.gz": "untraced_host",
     "mi250_minitoy_train_ROCm6_2_kineto.json.gz": "first_use",
-    "trace.json.gz": "first_use",
-    "benchmark_result_2869224_1695835535_trace.json.gz": "first_use",
 }
 
 

@@ -32,7 +32,7 @@ CATEGORIES = {
     "runtime": (
         ANY,
         *("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver", "mtia_runtime"),
-        *("privateuse1_runtime", "privateuse1_driver"),
+        *("privateuse1_runtime", "privateuse1_driver", "dequeue"),
     ),
     "kernel": (ANY, "kernel", "Kernel", "concurrent_kernel"),
     "memcpy": (ANY, "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"),
@@ -445,5 +445,6 @@ def test_engines_are_known_by_their_names_and_lane_numbers(engine: Engine):
 def test_what_holds_of_families_is_said_for_each():
     assert {name: family.correlated for name, family in dialects.FAMILIES.items()} == {
         "hpu": False,
+        "npu": False,
         **dict.fromkeys(("mtia", "xpu", "rocm", "cuda", "cpu"), True),
     }

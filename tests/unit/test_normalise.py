@@ -132,3 +132,23 @@ def test_what_operators_were_called_with_is_kept_once_per_combination(tmp_path: 
     assert (first.types, first.strides, first.values) == (b'["float", "Scalar"]', b"[[16, 1], []]", b'["", "0.5"]')
     assert (first.stack, first.module) == (b'"model.py(3): forward;train.py(9): <module>"', b"")
     assert second == first._replace(values=b'["", "0.6"]')
+
+
+def test_rows_without_a_category_are_what_their_process_says(tmp_path):
+    """torch 1.6: the process is the kind; operators nest on the device, between events, and are no kernels."""
+    trace = TraceBuilder()
+    for process in ("CPU functions", "CUDA functions", "neither"):
+        trace.event(ph="X", name="aten::mm", pid=process, tid=1, ts=10, dur=5, args={})
+    read = trace.trace(tmp_path)
+    assert (len(read.host), len(read.device)) == (1, 0)
+    assert read.health.ignored["overhead"] == 1
+    assert sum(count for _, _, count in read.health.unknown) == 1
+
+
+def test_a_trace_of_an_npu_names_its_processes_first(tmp_path):
+    trace = TraceBuilder().host("aten::mm", 0, 50).host("Dequeue@aclnnMm", 10, 20, cat="dequeue")
+    for pid, name in ((7, "Ascend Hardware"), (8, "CANN"), (9, "Overlap Analysis")):
+        trace.event(ph="M", name="process_name", pid=pid, tid=0, args={"name": name})
+        trace.event(ph="X", name="MatMul", pid=pid, tid=3, ts="40.500", dur=8, args={"connection_id": 4})
+    read = trace.trace(tmp_path)
+    assert (read.family, len(read.host), len(read.device)) == ("npu", 3, 1)

@@ -14,7 +14,7 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("no benchmarks beside the tests", allow_module_level=True)
 sys.path.append(str(ROOT))  # after the installed package, which is what is tested
 
-from benchmarks.public_traces import LIST, Opinion, Said, as_markdown, faults, scores
+from benchmarks.public_traces import LIST, Opinion, Said, as_markdown, faults, said_of, scores
 
 AT_MOST = Opinion("a/b", "0" * 40, "t.json", "a step", "at most 1.2", ["no", "marginal"], (1.0, 1.2), "allocat|copies")
 
@@ -60,3 +60,11 @@ def test_what_was_right_at_first_is_told_apart_from_what_is_right_now():
     assert scores([(None, True), (None, False)]) == "2 traces: 1 right"
     blind = scores([(None, True), (True, True), (False, True), (False, False)])
     assert blind == "4 traces: 3 right; of 3 whose opinion was written before, 1 were at first and 2 are now"
+
+
+def test_a_file_that_cannot_be_read_is_named_without_the_folder_that_it_lies_in(tmp_path):
+    (tmp_path / "trace.json").write_text('{"traceEvents": [{"ph": "X", "name": "a"}]}')
+    said = said_of(tmp_path / "trace.json")
+    assert said.verdict == "error"
+    assert said.sentence.startswith("trace.json: ")
+    assert str(tmp_path) not in said.sentence

@@ -115,6 +115,44 @@ def test_a_cold_recording_shows_first_calls_only(tmp_path):
     assert "setting the device up" in graph.sentence
 
 
+@pytest.mark.parametrize(
+    ("apart", "dur", "verdict", "says"),
+    [
+        (100, 20, "likely", "5.00 times the device's time; without launching, the rest would run"),
+        (100, 90, "marginal", "1.12 times the device's time; too close to call"),
+        (40, 99, "unlikely", "0.41 times its kernels' time, so graph mode would change little"),
+    ],
+)
+def test_a_cold_recording_is_judged_by_the_usual_pace_of_its_launches(tmp_path, apart, dur, verdict, says):
+    """Setting up takes 40 of its ms; later launches of one kernel follow each other as they will in a settled run."""
+    trace = TraceBuilder()
+    launched(trace, 0, 0, dur)
+    trace.host("aten::to", 200, 50_000).host("cudaGetDeviceProperties", 210, 40_000, cat="cuda_runtime")
+    end = 60_000
+    for k in range(40):
+        at = 60_000 + apart * k
+        end = max(at + 10, end)
+        trace.host(f"aten::op_{k + 1}", at, 8).kernel("gemm", end, dur, launch=at + 4)
+        end += dur
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert (graph.verdict, graph.reason, graph.basis) == (verdict, "first_use", "device_rows")
+    assert says in graph.sentence
+    assert "setting the device up" in graph.sentence
+    assert graph.command
+
+
+def test_first_launches_of_kernels_tell_no_pace(tmp_path):
+    """Each kernel is launched once: each launch may load its code."""
+    trace = TraceBuilder()
+    launched(trace, 0, 0, 20)
+    trace.host("aten::to", 200, 50_000).host("cudaGetDeviceProperties", 210, 40_000, cat="cuda_runtime")
+    for k in range(1, 40):
+        launched(trace, k, 60_000 + 100 * k, 20, name=f"kernel_{'abcdefghij'[k % 10]}{'klmn'[k // 10]}")
+    part = trace.reduce(tmp_path)
+    assert part.prediction.span.paced_ns is None
+    assert decide_graph_mode([part]).verdict == "cannot say"
+
+
 def test_the_busiest_stream_bounds_and_communication_does_not(tmp_path):
     trace = TraceBuilder()
     for k in range(12):
@@ -150,3 +188,34 @@ def test_without_host_activity_idle_time_points_nowhere(tmp_path):
     graph = decide_graph_mode([trace.reduce(tmp_path)])
     assert graph.verdict == "cannot say"
     assert graph.bounds.high == pytest.approx(1_150 / (0.99 * 600), rel=0.01)
+
+
+def test_an_npu_has_bounds_as_nobody_knows_what_its_graphs_cost(tmp_path):
+    trace = (
+        TraceBuilder()
+        .steps(4, 1_000)
+        .event(ph="M", name="process_name", pid=7, tid=0, args={"name": "Ascend Hardware"})
+    )
+    for k in range(40):
+        trace.host("aten::mm", 100 * k, 95).event(ph="X", name="MatMul", pid=7, tid=3, ts=100 * k + 50, dur=20, args={})
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert (graph.verdict, graph.reason, graph.options, graph.code) == ("likely", "unknown_graphs", [], "")
+    assert graph.bounds.high > 4
+
+
+@pytest.mark.parametrize(("eager", "verdict"), [(30, "likely"), (8, "cannot say")])
+def test_captured_launches_have_no_rows_and_tell_by_those_of_a_run_before(tmp_path, eager, verdict):
+    """The same work runs once, then 40 launches of it are captured; with too few rows, nothing is bounded."""
+    trace = TraceBuilder()
+    for k in range(eager):
+        launched(trace, k, 100 * k, 20)
+    trace.host("cudaStreamBeginCapture", 5_000, 5, cat="cuda_runtime")
+    for k in range(40):
+        at = 5_010 + 100 * k
+        trace.host(f"aten::op_{k}", at, 8).host(
+            "cudaLaunchKernel", at + 4, 2, cat="cuda_runtime", correlation=2_000 + k
+        )
+    trace.host("cudaStreamEndCapture", 9_500, 5, cat="cuda_runtime")
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert (graph.verdict, graph.reason) == (verdict, "graph_capture")
+    assert (graph.bounds is None) == (verdict == "cannot say")

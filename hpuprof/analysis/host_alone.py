@@ -1,0 +1,48 @@
+"""Whether a recording without device rows shows that no device was used. What was not recorded shows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hpuprof.ingest.dialect_activities import runs_on_cpu, runs_on_device
+from hpuprof.ingest.dialects import FAMILIES
+from hpuprof.model.arrays import Mask
+from hpuprof.model.intervals import union
+from hpuprof.model.schema import Activity, HostKind
+from hpuprof.model.trace import Trace
+
+_GIVES_WORK = (Activity.LAUNCH, Activity.GRAPH_LAUNCH, Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H)
+ENOUGH = 20
+"""Operators from which a recording of calls without a launch is no accident; by judgement."""
+ON_CPU_SHARE = 0.5
+"""Of the operators' time that must be seen to be the CPU's own; by judgement: most of it, as views allocate nothing."""
+
+
+def used_no_device(trace: Trace) -> bool:
+    """Whether the program computed on the CPU, by positive evidence and none against it.
+
+    Either runtime calls were recorded and none of them gives a device work, or operators with half of the operators'
+    time are the CPU's own: kernels that only it has, or results in host memory where allocations were recorded. Neither
+    an empty list of devices nor their absence tells: PyTorch writes it for recordings of a GPU's host, too.
+    """
+    host = trace.host
+    # Ranges of the user's have category and kind of an operator in old recordings; operators have a namespace.
+    operator = (host.kind == HostKind.OP) & _named(trace, lambda name: "::" in name)
+    call = host.kind == HostKind.RUNTIME
+    works = np.isin(host.activity, _GIVES_WORK)
+    if trace.memory.device.any() or (call & works).any() or (operator & _named(trace, runs_on_device)).any():
+        return False
+    if call.any() and int(operator.sum()) >= ENOUGH and FAMILIES[trace.family].correlated:
+        return True
+    outermost = union(host.start[operator], host.end[operator])
+    allocated = trace.memory.time[~trace.memory.device & (trace.memory.delta > 0)]
+    marks = np.sort(np.concatenate([allocated, host.start[operator & _named(trace, runs_on_cpu)]]))
+    own = np.searchsorted(marks, outermost.end) > np.searchsorted(marks, outermost.start)
+    return bool(len(marks) and outermost.dur[own].sum() >= ON_CPU_SHARE * max(1, outermost.total_ns))
+
+
+def _named(trace: Trace, what: Callable[[str], bool]) -> Mask:
+    """Mark host rows by their name."""
+    return np.array([what(name) for name in trace.names] or [False], dtype=bool)[trace.host.name]

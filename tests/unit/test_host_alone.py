@@ -1,0 +1,84 @@
+"""Recordings without device rows: which of them show that no device was used."""
+
+from __future__ import annotations
+
+import pytest
+from builder import TraceBuilder
+
+from hpuprof.graph_mode.verdict import decide_graph_mode
+
+
+def operators(count: int = 24, name: str = "aten::mm") -> TraceBuilder:
+    trace = TraceBuilder()
+    for k in range(count):
+        trace.host(name, 100 * k, 80)
+    return trace
+
+
+def said(trace: TraceBuilder, tmp_path) -> tuple[str, str]:
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert graph.command
+    return graph.verdict, graph.reason
+
+
+NONE_USED, NOT_RECORDED = ("no", "no_device_used"), ("cannot say", "no_device_rows")
+
+
+def test_operators_alone_do_not_tell_where_they_ran(tmp_path):
+    assert said(operators(), tmp_path) == NOT_RECORDED
+
+
+@pytest.mark.parametrize(
+    ("calls", "count", "answer"),
+    [
+        (["cudaGetDeviceCount", "cudaDeviceSynchronize"], 24, NONE_USED),
+        (["cudaGetDeviceCount", "cudaDeviceSynchronize"], 4, NOT_RECORDED),  # the work may lie outside
+        (["cudaLaunchKernel"], 24, NOT_RECORDED),  # its rows are missing
+        (["cudaMemcpyAsync"], 24, NOT_RECORDED),
+    ],
+)
+def test_recorded_calls_tell_by_giving_a_device_work_or_not(tmp_path, calls, count, answer):
+    trace = operators(count)
+    for k, call in enumerate(calls):
+        trace.host(call, 5_000 + 10 * k, 5, cat="cuda_runtime")
+    assert said(trace, tmp_path) == answer
+
+
+@pytest.mark.parametrize(
+    ("device_type", "every", "answer"),
+    [(0, 1, NONE_USED), (1, 1, NOT_RECORDED), (0, 6, NOT_RECORDED)],  # the last: small tensors beside a device's
+)
+def test_allocations_tell_where_results_lie(tmp_path, device_type, every, answer):
+    trace = operators()
+    for k in range(0, 24, every):
+        trace.event(
+            ph="i", name="[memory]", ts=100 * k + 5, pid=1, tid=1, args={"Device Type": device_type, "Bytes": 4096}
+        )
+    assert said(trace, tmp_path) == answer
+
+
+@pytest.mark.parametrize(
+    ("inner", "answer"),
+    [("aten::mkldnn_convolution", NONE_USED), ("aten::cudnn_convolution", NOT_RECORDED)],
+)
+def test_kernels_that_one_kind_of_device_has_tell(tmp_path, inner, answer):
+    trace = operators(name="aten::conv2d")
+    for k in range(24):
+        trace.host(inner, 100 * k + 5, 70)
+    assert said(trace, tmp_path) == answer
+
+
+def test_a_range_of_the_users_around_all_is_no_operator(tmp_path):
+    """One augmentation on the CPU says nothing of the model within the same range."""
+    trace = operators().host("model_inference", 0, 3_000).host("aten::mkldnn_convolution", 5, 60)
+    assert said(trace, tmp_path) == NOT_RECORDED
+
+
+@pytest.mark.parametrize(("launches", "answer"), [(0, NOT_RECORDED), (2, ("no", "no_launches")), (3, NOT_RECORDED)])
+def test_steps_of_two_launches_have_nothing_to_capture_whatever_their_rows(tmp_path, launches, answer):
+    trace = operators().steps(4, 600)
+    for k in range(4 * launches):
+        trace.host("cudaLaunchKernel", 600 * (k // launches) + 20 * (k % launches) + 5, 5, cat="cuda_runtime")
+    if not launches:
+        trace.host("cudaMemcpyAsync", 5, 5, cat="cuda_runtime")
+    assert said(trace, tmp_path) == answer
