@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpuprof import native
-from hpuprof.model.arrays import Floats, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.what_if.constants import KERNEL_SCALES, kernel_lengths
 from hpuprof.what_if.graph import NEVER
-from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule
+from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule, Topology
 from hpuprof.what_if.uncertainty import FLOOR
 
 RESOLUTION = 2.0**-10
@@ -174,19 +174,12 @@ class Weights:
             copying = rows.copies[:, None] * sample.copy
             gap = np.where(rows.captured[:, None], sample.graph_gap, gap) + copying
             latency = np.where(rows.captured[:, None], sample.graph_latency, latency) + copying
-        called = cost[topology.previous]
-        called[topology.previous < 0] = 0.0
-        called += segment
-        step = np.empty((len(calls) + len(rows), count))
-        step[topology.calls] = rounded(called)
-        step[topology.rows] = rounded(gap + dur)
-        delay = np.empty((len(topology.graph.edges), count))
-        delay[topology.launches] = rounded((latency if host else 0.0) + dur)
-        of_rows = topology.behind < 0
         tail = schedule.waits.tail[:, None]
-        delay[topology.waits[of_rows]] = rounded(tail[of_rows] + dur[schedule.waits.waiting[of_rows]])
-        returns = np.flatnonzero(~of_rows)
-        delay[topology.waits[returns]] = rounded(tail[returns] + segment[topology.behind[returns]]) if host else NEVER
+        if not host:
+            latency, tail = np.zeros_like(latency), np.where(topology.behind[:, None] < 0, tail, NEVER)
+        step = np.empty((len(calls) + len(rows), count))
+        delay = np.empty((len(topology.graph.edges), count))
+        _weigh((step, delay), (segment, cost), (dur, gap, latency, tail), topology, schedule.waits.waiting)
         return cls(step, delay, rounded(begin), rounded(cost))
 
     def ends(self, schedule: Schedule, times: Floats) -> Floats:
@@ -197,6 +190,33 @@ class Weights:
         for call in np.flatnonzero(schedule.topology.after < 0).tolist():
             out[schedule.calls.thread[call]] += self.cost[call]
         return out
+
+
+def _weigh(
+    weights: tuple[Floats, Floats],
+    work: tuple[Floats, Floats],
+    lengths: tuple[Floats, Floats, Floats, Floats],
+    topology: Topology,
+    waiting: Ints,
+) -> None:
+    """Fill step and delay. `lengths`: dur, gap and latency of rows, tail of waits."""
+    t = topology
+    if native.play_weights is not None:
+        work, lengths = ((*map(np.ascontiguousarray, arrays),) for arrays in (work, lengths))  # type: ignore[assignment]
+        native.play_weights(
+            weights, work, lengths, (t.previous, t.calls, t.rows, t.launches, t.waits, t.behind, waiting)
+        )
+        return
+    (step, delay), (segment, cost), (dur, gap, latency, tail) = weights, work, lengths
+    called = cost[t.previous]
+    called[t.previous < 0] = 0.0
+    called += segment
+    step[t.calls] = rounded(called)
+    step[t.rows] = rounded(gap + dur)
+    delay[t.launches] = rounded(latency + dur)
+    of_rows = t.behind < 0
+    delay[t.waits[of_rows]] = rounded(tail[of_rows] + dur[waiting[of_rows]])
+    delay[t.waits[~of_rows]] = rounded(tail[~of_rows] + segment[t.behind[~of_rows]])
 
 
 def rounded(weights: Floats) -> Floats:
@@ -227,11 +247,11 @@ def complete(schedule: Schedule, times: Floats) -> Floats:
     ends = np.flatnonzero(schedule.calls.ends_step)
     ends = ends[np.argsort(schedule.calls.step[ends])]
     done: Floats = times[schedule.topology.calls[ends]]
-    if len(schedule.rows):
-        latest = np.full(done.shape, NEVER)
-        step = schedule.row_step
-        order = np.argsort(step, kind="stable")
-        first = np.flatnonzero(np.append([True], np.diff(step[order]) > 0))
-        latest[step[order][first]] = np.maximum.reduceat(times[schedule.topology.rows[order]], first, axis=0)
-        np.maximum(done, np.maximum.accumulate(latest, axis=0), out=done)
+    latest = np.full(done.shape, NEVER)
+    places, step = schedule.topology.rows, schedule.row_step
+    if native.latest_of_groups is not None:
+        native.latest_of_groups(latest, times, (places, step))
+    else:
+        np.maximum.at(latest, step, times[places])
+    np.maximum(done, np.maximum.accumulate(latest, axis=0), out=done)
     return done
