@@ -102,11 +102,8 @@ class Program:
         left = (self.begin - self.before) - measure(removed, self.before, self.begin)
         rows = np.empty((len(self.row), len(self.events)), dtype=np.int64)
         for i, (when, (low, high)) in enumerate(zip(self.events, self._in_segments, strict=True)):
-            change = np.zeros(len(when) + 1, dtype=np.int64)
-            np.add.at(change, np.searchsorted(when, removed.start), 1)
-            np.add.at(change, np.searchsorted(when, removed.end), -1)
-            left_before = np.append(0, np.cumsum(np.cumsum(change[:-1]) == 0))
-            rows[:, i] = left_before[high] - left_before[low]
+            gone = Intervals(np.searchsorted(when, removed.start), np.searchsorted(when, removed.end))
+            rows[:, i] = high - low - measure(gone, low, high)
         return left, rows
 
     @cached_property

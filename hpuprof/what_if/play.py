@@ -41,7 +41,7 @@ class Sample:
         scale = np.ones((count, len(KERNEL_SCALES)))
         return cls(zero, np.zeros((count, KINDS)), one, one, np.zeros((count, 4)), zero, zero, scale, zero)
 
-    def picked(self, pick: slice | Mask) -> Sample:
+    def picked(self, pick: slice | Mask | Ints) -> Sample:
         """Return some of the samples."""
         return Sample(**{name: values[pick] for name, values in vars(self).items()})
 
