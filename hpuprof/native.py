@@ -43,12 +43,8 @@ SortEvents: TypeAlias = Callable[[Ints, tuple[Ints, ...]], int]
 Behind the array come length of lines, line and position of events, source and target of edges.
 """
 
-PlayWeights: TypeAlias = Callable[[tuple[Floats, ...], tuple[Floats, ...], tuple[Floats, ...], tuple[Ints, ...]], None]
-"""Step and delay of `play.Weights` into two arrays. Raises ValueError.
-
-Behind those come segment and cost of calls; dur, gap and latency of rows and tail of waits; and of the topology
-previous, calls, rows, launches, waits and behind, and the row that each wait is of. Arrays as for `LongestPaths`.
-"""
+PlayWeights: TypeAlias = Callable[..., None]
+"""Step and delay of `play.Weights` into two arrays, from what `play._weigh_natively` gives. Raises ValueError."""
 
 Scan: TypeAlias = Callable[[bytes, bool], tuple[Any, ...] | None]
 """`RowScanner.scan` of one file: a piece's rows between commas, and whether stamps are exact. None: not plain rows.

@@ -22,8 +22,8 @@ PyMethodDef methods[] = {
      "longest_paths(times, (before, first, source), (step, delay, begin, given or None)): fill times. Raises ValueError."},
     {"new_scanner", hpuprof::new_scanner, METH_NOARGS, "new_scanner(): what scan_rows knows of one file."},
     {"play_weights", hpuprof::play_weights, METH_VARARGS,
-     "play_weights((step, delay), (segment, cost), (dur, gap, latency, tail), (previous, calls, rows, launches, waits, behind, "
-     "waiting)): fill step and delay. Raises ValueError."},
+     "play_weights((step, delay), (segment, cost), (dur, gap, latency, copies, tail), (graph_gap, graph_latency, copy), scale, "
+     "(length, captured), (previous, calls, rows, launches, waits, behind, waiting)): fill step and delay. Raises ValueError."},
     {"scan_rows", hpuprof::scan_rows, METH_VARARGS,
      "scan_rows(scanner, text, exact): None if a row is unusual, else (slices, others, flows, ascii, sampled, new words, "
      "new tracks, new inputs). Raises RuntimeError if another thread uses the scanner."},

@@ -2,7 +2,8 @@
 // last of each step's rows is done.
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <utility>
+#include <vector>
 
 #include "samples.hpp"
 
@@ -54,32 +55,71 @@ class Places {
     Integers values_;
 };
 
-void fill(PyObject* const (&a)[15]) {
+// A column of numbers, one for each of `count` rows or samples.
+class Column {
+  public:
+    Column(PyObject* array, const std::string& name, std::int64_t count) : values_(array, name, 1) {
+        if (count >= 0 && values_.rows() != count) throw std::invalid_argument(name + " has the wrong shape");
+    }
+    std::int64_t rows() const { return values_.rows(); }
+    const double* begin() const { return values_.begin(); }
+    double operator[](std::int64_t i) const { return values_.begin()[i]; }
+
+  private:
+    Array<double> values_;
+};
+
+void fill(PyObject* const (&a)[22]) {
     const Array<double> step(a[0], "step", 2, PyBUF_WRITABLE), delay(a[1], "delay", 2, PyBUF_WRITABLE);
     const std::int64_t events = step.rows(), edges = delay.rows(), samples = step.columns();
     if (delay.columns() != samples) throw std::invalid_argument("delay has the wrong shape");
-    const Weights segment(a[2], "segment", -1, samples), cost(a[3], "cost", segment.rows(), samples);
-    const Weights dur(a[4], "dur", -1, samples), gap(a[5], "gap", dur.rows(), samples);
-    const Weights latency(a[6], "latency", dur.rows(), samples), tail(a[7], "tail", -1, samples);
-    const std::int64_t calls = segment.rows(), rows = dur.rows(), waits = tail.rows();
-    const Places previous(a[8], "previous", calls, calls, true), call_at(a[9], "calls", calls, events);
-    const Places row_at(a[10], "rows", rows, events), launch_at(a[11], "launches", rows, edges);
-    const Places wait_at(a[12], "waits", waits, edges), behind(a[13], "behind", waits, calls, true);
-    const Integers waiting(a[14], "waiting", 1);
+    const Array<double> segment(a[2], "segment", 2), cost(a[3], "cost", 2), scale(a[12], "scale", 2);
+    const std::int64_t calls = segment.rows();
+    if (cost.rows() != calls || cost.columns() != samples || segment.columns() != samples || scale.columns() != samples)
+        throw std::invalid_argument("work has the wrong shape");
+    const Column dur(a[4], "dur", -1);
+    const std::int64_t rows = dur.rows();
+    const Column gap(a[5], "gap", rows), latency(a[6], "latency", rows), copies(a[7], "copies", rows), tail(a[8], "tail", -1);
+    const Column graph_gap(a[9], "graph_gap", samples), graph_latency(a[10], "graph_latency", samples);
+    const Column copy(a[11], "copy", samples);
+    const std::int64_t waits = tail.rows();
+    const Places length(a[13], "length", rows, scale.rows(), true), captured(a[14], "captured", rows, 2);
+    const Places previous(a[15], "previous", calls, calls, true), call_at(a[16], "calls", calls, events);
+    const Places row_at(a[17], "rows", rows, events), launch_at(a[18], "launches", rows, edges);
+    const Places wait_at(a[19], "waits", waits, edges), behind(a[20], "behind", waits, calls, true);
+    const Integers waiting(a[21], "waiting", 1);
     if (waiting.rows() != waits) throw std::invalid_argument("waiting has the wrong shape");
     const auto event = [&](std::int64_t place) { return step.begin() + place * samples; };
     const auto edge = [&](std::int64_t place) { return delay.begin() + place * samples; };
+    const auto of_call = [&](const Array<double>& all, std::int64_t call) { return Row{all.begin() + call * samples, true}; };
     const double zero = 0;
     for (std::int64_t i = 0; i < calls; ++i)
-        round_sum(event(call_at[i]), samples, segment.row(i), previous[i] < 0 ? Row{&zero, false} : cost.row(previous[i]));
+        round_sum(event(call_at[i]), samples, of_call(segment, i),
+                  previous[i] < 0 ? Row{&zero, false} : of_call(cost, previous[i]));
+    // In a graph durations, gaps and latencies are the sample's.
+    std::vector<double> lasts(samples), after(samples);
+    const auto lasting = [&](std::int64_t row) {
+        const double whole = dur[row];
+        if (length[row] < 0) return Row{dur.begin() + row, false};
+        const double* by = scale.begin() + length[row] * samples;
+        for (std::int64_t i = 0; i < samples; ++i) lasts[i] = whole * by[i];
+        return Row{lasts.data(), true};
+    };
+    const auto ahead = [&](std::int64_t row, const Column& recorded, const Column& drawn) {
+        if (!captured[row]) return Row{recorded.begin() + row, false};
+        const double count = copies[row];
+        for (std::int64_t i = 0; i < samples; ++i) after[i] = drawn[i] + count * copy[i];
+        return Row{after.data(), true};
+    };
     for (std::int64_t i = 0; i < rows; ++i) {
-        round_sum(event(row_at[i]), samples, gap.row(i), dur.row(i));
-        round_sum(edge(launch_at[i]), samples, latency.row(i), dur.row(i));
+        const Row last = lasting(i);
+        round_sum(event(row_at[i]), samples, ahead(i, gap, graph_gap), last);
+        round_sum(edge(launch_at[i]), samples, ahead(i, latency, graph_latency), last);
     }
     for (std::int64_t i = 0; i < waits; ++i) {
         const std::int64_t row = waiting.begin()[i];
         if (behind[i] < 0 && (row < 0 || row >= rows)) throw std::invalid_argument("waiting must be of rows");
-        round_sum(edge(wait_at[i]), samples, tail.row(i), behind[i] < 0 ? dur.row(row) : segment.row(behind[i]));
+        round_sum(edge(wait_at[i]), samples, {tail.begin() + i, false}, behind[i] < 0 ? lasting(row) : of_call(segment, behind[i]));
     }
 }
 
@@ -98,9 +138,10 @@ void raise(PyObject* const (&a)[4]) {
 }  // namespace
 
 PyObject* play_weights(PyObject*, PyObject* arguments) {
-    PyObject* a[15];
-    if (!PyArg_ParseTuple(arguments, "(OO)(OO)(OOOO)(OOOOOOO):play_weights", &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6],
-                          &a[7], &a[8], &a[9], &a[10], &a[11], &a[12], &a[13], &a[14]))
+    PyObject* a[22];
+    if (!PyArg_ParseTuple(arguments, "(OO)(OO)(OOOOO)(OOO)O(OO)(OOOOOOO):play_weights", &a[0], &a[1], &a[2], &a[3], &a[4], &a[5],
+                          &a[6], &a[7], &a[8], &a[9], &a[10], &a[11], &a[12], &a[13], &a[14], &a[15], &a[16], &a[17], &a[18],
+                          &a[19], &a[20], &a[21]))
         return nullptr;
     return guarded([&]() -> PyObject* {
         fill(a);

@@ -10,7 +10,7 @@ from hpuprof import native
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.what_if.constants import KERNEL_SCALES, kernel_lengths
 from hpuprof.what_if.graph import NEVER
-from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule, Topology
+from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule
 from hpuprof.what_if.uncertainty import FLOOR
 
 RESOLUTION = 2.0**-10
@@ -152,12 +152,12 @@ class Weights:
     step: Floats
     delay: Floats
     begin: Floats
-    cost: Floats  # of calls, shape (calls, samples)
+    cost: Floats  # of calls, shape (calls, samples), as computed
 
     @classmethod
     def of(cls, schedule: Schedule, sample: Sample, *, host: bool = True, work: HostWork | None = None) -> Weights:
         """Compute them for each sample."""
-        calls, rows, topology, count = schedule.calls, schedule.rows, schedule.topology, len(sample)
+        calls, rows, count = schedule.calls, schedule.rows, len(sample)
         segment = cost = np.zeros((len(calls), count))
         begin = np.full((len(schedule.backlog), count), NEVER)
         begin[:THREADS] = 0.0
@@ -165,22 +165,13 @@ class Weights:
             work = work or HostWork.of(schedule, sample)
             segment, cost = _with_launches(work.segment, schedule, sample), work.cost
             begin[:] = schedule.backlog[:, None]
-        # In a graph durations, gaps and latencies are the sample's; elsewhere one sample serves for all.
-        dur, gap, latency = (column[:, None] for column in (rows.dur, rows.gap, rows.latency))
-        if rows.elastic.any():
-            scale = sample.kernel_scale.T[kernel_lengths(rows.dur)]
-            dur = np.where(rows.elastic[:, None], dur * scale, dur)
-        if rows.captured.any():
-            copying = rows.copies[:, None] * sample.copy
-            gap = np.where(rows.captured[:, None], sample.graph_gap, gap) + copying
-            latency = np.where(rows.captured[:, None], sample.graph_latency, latency) + copying
-        tail = schedule.waits.tail[:, None]
-        if not host:
-            latency, tail = np.zeros_like(latency), np.where(topology.behind[:, None] < 0, tail, NEVER)
         step = np.empty((len(calls) + len(rows), count))
-        delay = np.empty((len(topology.graph.edges), count))
-        _weigh((step, delay), (segment, cost), (dur, gap, latency, tail), topology, schedule.waits.waiting)
-        return cls(step, delay, rounded(begin), rounded(cost))
+        delay = np.empty((len(schedule.topology.graph.edges), count))
+        if host and native.play_weights is not None:
+            _weigh_natively(schedule, sample, (step, delay), (segment, cost))
+        else:
+            _weigh(schedule, sample, (step, delay), (segment, cost), host=host)
+        return cls(step, delay, rounded(begin), cost)
 
     def ends(self, schedule: Schedule, times: Floats) -> Floats:
         """Return when each chain was done, shape `(chains, samples)`: where the next repetition begins."""
@@ -188,35 +179,53 @@ class Weights:
         used = np.flatnonzero(graph.last >= 0)
         out[used] = times[graph.place[graph.last[used]]]
         for call in np.flatnonzero(schedule.topology.after < 0).tolist():
-            out[schedule.calls.thread[call]] += self.cost[call]
+            out[schedule.calls.thread[call]] += rounded(self.cost[call])
         return out
 
 
 def _weigh(
-    weights: tuple[Floats, Floats],
-    work: tuple[Floats, Floats],
-    lengths: tuple[Floats, Floats, Floats, Floats],
-    topology: Topology,
-    waiting: Ints,
+    schedule: Schedule, sample: Sample, weights: tuple[Floats, Floats], work: tuple[Floats, Floats], *, host: bool
 ) -> None:
-    """Fill step and delay. `lengths`: dur, gap and latency of rows, tail of waits."""
-    t = topology
-    if native.play_weights is not None:
-        work, lengths = ((*map(np.ascontiguousarray, arrays),) for arrays in (work, lengths))  # type: ignore[assignment]
-        native.play_weights(
-            weights, work, lengths, (t.previous, t.calls, t.rows, t.launches, t.waits, t.behind, waiting)
-        )
-        return
-    (step, delay), (segment, cost), (dur, gap, latency, tail) = weights, work, lengths
+    """Fill step and delay; `work`: segments, with launches of graphs, and costs of calls."""
+    (step, delay), (segment, cost), rows, t = weights, work, schedule.rows, schedule.topology
+    # In a graph durations, gaps and latencies are the sample's; elsewhere one sample serves for all.
+    dur, gap, latency = (column[:, None] for column in (rows.dur, rows.gap, rows.latency))
+    if rows.elastic.any():
+        scale = sample.kernel_scale.T[kernel_lengths(rows.dur)]
+        dur = np.where(rows.elastic[:, None], dur * scale, dur)
+    if rows.captured.any():
+        copying = rows.copies[:, None] * sample.copy
+        gap = np.where(rows.captured[:, None], sample.graph_gap, gap) + copying
+        latency = np.where(rows.captured[:, None], sample.graph_latency, latency) + copying
     called = cost[t.previous]
     called[t.previous < 0] = 0.0
     called += segment
     step[t.calls] = rounded(called)
     step[t.rows] = rounded(gap + dur)
-    delay[t.launches] = rounded(latency + dur)
-    of_rows = t.behind < 0
+    delay[t.launches] = rounded((latency if host else 0.0) + dur)
+    of_rows, tail, waiting = t.behind < 0, schedule.waits.tail[:, None], schedule.waits.waiting
     delay[t.waits[of_rows]] = rounded(tail[of_rows] + dur[waiting[of_rows]])
-    delay[t.waits[~of_rows]] = rounded(tail[~of_rows] + segment[t.behind[~of_rows]])
+    delay[t.waits[~of_rows]] = rounded(tail[~of_rows] + segment[t.behind[~of_rows]]) if host else NEVER
+
+
+def _weigh_natively(
+    schedule: Schedule, sample: Sample, weights: tuple[Floats, Floats], work: tuple[Floats, Floats]
+) -> None:
+    """Do it in the native part."""
+    assert native.play_weights is not None
+    rows, t = schedule.rows, schedule.topology
+    lengths = np.where(rows.elastic, kernel_lengths(rows.dur), -1)
+    columns = rows.dur, rows.gap, rows.latency, rows.copies, schedule.waits.tail
+    drawn = sample.graph_gap, sample.graph_latency, sample.copy
+    native.play_weights(
+        weights,
+        tuple(np.ascontiguousarray(x) for x in work),
+        tuple(np.ascontiguousarray(x, dtype=np.float64) for x in columns),
+        tuple(np.ascontiguousarray(x, dtype=np.float64) for x in drawn),
+        np.ascontiguousarray(sample.kernel_scale.T),
+        (lengths, rows.captured.astype(np.int64)),
+        (t.previous, t.calls, t.rows, t.launches, t.waits, t.behind, schedule.waits.waiting),
+    )
 
 
 def rounded(weights: Floats) -> Floats:

@@ -227,15 +227,22 @@ _CALLS, _EVENTS = np.arange(2), np.arange(4)
         (5, np.array([2]), "behind"),
         (6, np.array([2]), "waiting"),
         (6, _CALLS, "waiting"),
+        (7, _CALLS + 1, "length"),
+        (8, _CALLS + 1, "captured"),
     ],
 )
 def test_weights_of_a_topology_that_does_not_fit_are_refused(built, which, wrong, why):
-    topology = [_CALLS - 1, _CALLS, _CALLS + 2, _CALLS, np.array([2]), np.array([-1]), np.array([0])]
-    step, delay, two, one = (np.zeros(shape) for shape in ((4, 7), (3, 7), (2, 7), (1, 1)))
-    native.play_weights((step, delay), (two, two), (two, two, two, one), tuple(topology))
-    topology[which] = wrong
+    given = [_CALLS - 1, _CALLS, _CALLS + 2, _CALLS, np.array([2]), np.array([-1]), np.array([0]), _CALLS - 1, _CALLS]
+    step, delay, two = (np.zeros(shape) for shape in ((4, 7), (3, 7), (2, 7)))
+
+    def weigh() -> None:
+        rows, drawn = (*[np.zeros(2)] * 4, np.zeros(1)), (np.zeros(7),) * 3
+        native.play_weights((step, delay), (two, two), rows, drawn, two, tuple(given[7:]), tuple(given[:7]))
+
+    weigh()
+    given[which] = wrong
     with pytest.raises(ValueError, match=why):
-        native.play_weights((step, delay), (two, two), (two, two, two, one), tuple(topology))
+        weigh()
     with pytest.raises(ValueError, match="groups"):
         native.latest_of_groups(two, step, (_EVENTS, _EVENTS))
 
