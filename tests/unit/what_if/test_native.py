@@ -185,7 +185,7 @@ def test_host_work_is_that_of_numpy_to_the_last_bit(built, monkeypatch, threads)
     work[:50] = 0
     of, none = rng.integers(0, threads, EVENTS), np.zeros(EVENTS, dtype=bool)
     calls = Calls(of, of, of, of, none, work[:, 0], rows[:, 0], work[:, 1], rows[:, 1], np.zeros((EVENTS, 4)))
-    schedule = Schedule(calls, None, None, None, 1, None)
+    schedule = Schedule(calls, None, None, None, 1, None, None)
     drawn = {name: rng.uniform(0.5, 5.0, shape.shape) for name, shape in vars(Sample.unchanged(SAMPLES)).items()}
     sample = Sample(**(drawn | {"row_costs": 1e3 * drawn["row_costs"]}))
     mine = HostWork.of(schedule, sample)
