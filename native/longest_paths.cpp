@@ -14,14 +14,26 @@ constexpr std::int64_t HUB = -1;
 
 using Integers = Array<std::int64_t>;
 
-void raise_to_sum(double* latest, std::int64_t samples, Row from, Row weight) {
+// What `take(value)` does with the sums of two rows, given as a function of the sample.
+template <class Take>
+void with_sum(Row from, Row weight, Take take) {
     if (!from.wide) std::swap(from, weight);
     if (weight.wide)
-        raise_to(latest, samples, [=](std::int64_t i) { return from.at[i] + weight.at[i]; });
+        take([=](std::int64_t i) { return from.at[i] + weight.at[i]; });
     else if (from.wide)
-        raise_to(latest, samples, [from, more = *weight.at](std::int64_t i) { return from.at[i] + more; });
+        take([from, more = *weight.at](std::int64_t i) { return from.at[i] + more; });
     else
-        raise_to(latest, samples, [sum = *from.at + *weight.at](std::int64_t) { return sum; });
+        take([sum = *from.at + *weight.at](std::int64_t) { return sum; });
+}
+
+void raise_to_sum(double* latest, std::int64_t samples, Row from, Row weight) {
+    with_sum(from, weight, [=](auto value) { raise_to(latest, samples, value); });
+}
+
+void set_to_sum(double* __restrict latest, std::int64_t samples, Row from, Row weight) {
+    with_sum(from, weight, [=](auto value) {
+        for (std::int64_t i = 0; i < samples; ++i) latest[i] = value(i);
+    });
 }
 
 // What is wrong with a topology, if anything: each place may look back to earlier places only.
@@ -56,12 +68,13 @@ void solve(PyObject* const (&arrays)[8]) {
     found = wrong(before, first, source, begin.rows());
     for (std::int64_t place = 0; found == nullptr && place < events; ++place) {
         double* latest = times.begin() + place * samples;
-        std::fill_n(latest, samples, NEVER);
         const auto at = [&](std::int64_t p) { return Row{times.begin() + p * samples, samples > 1}; };
         const double zero = 0;
-        if (given) raise_to_sum(latest, samples, given->row(place), {&zero, false});
         if (const std::int64_t behind = before.begin()[place]; behind != HUB)
-            raise_to_sum(latest, samples, behind >= 0 ? at(behind) : begin.row(~behind - 1), step.row(place));
+            set_to_sum(latest, samples, behind >= 0 ? at(behind) : begin.row(~behind - 1), step.row(place));
+        else
+            std::fill_n(latest, samples, NEVER);
+        if (given) raise_to_sum(latest, samples, given->row(place), {&zero, false});
         for (std::int64_t edge = first.begin()[place]; edge < first.begin()[place + 1]; ++edge)
             raise_to_sum(latest, samples, at(source.begin()[edge]), delay.row(edge));
     }

@@ -17,13 +17,13 @@ constexpr double COARSE = 6597069766656.0, EXACT = 2199023255552.0;
 
 template <class Value>
 void round_into(double* __restrict out, std::int64_t samples, Value value) {
-    bool large = false;
+    std::int64_t large = 0;
     for (std::int64_t i = 0; i < samples; ++i) {
         const double sum = value(i);
-        large |= !(std::fabs(sum) <= EXACT);
+        large += !(std::fabs(sum) <= EXACT);
         out[i] = (sum + COARSE) - COARSE;
     }
-    if (large)
+    if (large != 0)
         for (std::int64_t i = 0; i < samples; ++i) out[i] = std::nearbyint(value(i) * 1024.0) * (1.0 / 1024.0);
 }
 

@@ -214,7 +214,8 @@ def _weigh_natively(
     """Do it in the native part."""
     assert native.play_weights is not None
     rows, t = schedule.rows, schedule.topology
-    lengths = np.where(rows.elastic, kernel_lengths(rows.dur), -1)
+    lengths = np.full(len(rows), -1)
+    lengths[rows.elastic] = kernel_lengths(rows.dur[rows.elastic])
     columns = rows.dur, rows.gap, rows.latency, rows.copies, schedule.waits.tail
     drawn = sample.graph_gap, sample.graph_latency, sample.copy
     native.play_weights(
