@@ -155,12 +155,23 @@ def _unmatched(trace: Trace, rest: Mask) -> tuple[_Group, Rows]:
 
 def _paired(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> tuple[_Group, Rows]:
     """Join a queue's activations to its calls by order."""
-    group, host = _grouped(trace, numbered), trace.host
-    named = np.array([waits_for_all(name) for name in trace.names] or [False], dtype=bool)
-    waits = (host.activity == Activity.SYNC) & (host.kind == HostKind.RUNTIME) & named[host.name]
-    done = np.searchsorted(np.sort(group.end), host.end[waits], side="right")
-    at = align(host.start[called], group.start, done - np.searchsorted(host.start[called], host.start[waits]))
+    group = _grouped(trace, numbered)
+    at = align(trace.host.start[called], group.start, _told_by_waits(trace, group, trace.host.start[called]))
     return group, np.where(at >= 0, called[np.maximum(at, 0)], -1) if len(called) else at
+
+
+def _told_by_waits(trace: Trace, group: _Group, calls: Ints) -> Ints:
+    """Return what waits tell `align`; `calls`: starts [ns].
+
+    Of a wait beside which another thread launches, nobody knows whether that work is over at its end.
+    """
+    host = trace.host
+    named = np.array([waits_for_all(name) for name in trace.names] or [False], dtype=bool)
+    waits = np.flatnonzero((host.activity == Activity.SYNC) & (host.kind == HostKind.RUNTIME) & named[host.name])
+    before = np.searchsorted(calls, host.start[waits])
+    done = np.searchsorted(np.sort(group.end), host.end[waits], side="right")
+    found: Ints = (done - before)[before == np.searchsorted(calls, host.end[waits])]
+    return found
 
 
 def _matched(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> tuple[_Group, Rows]:
@@ -190,8 +201,9 @@ def align(calls: Ints, activations: Ints, waited: Ints = NO_WAITS) -> Rows:
     its call then; else by as few as the counts demand, and further only while one would. Among such shifts the one with
     the least waiting wins.
 
-    `waited`: of each wait for a device or stream, how many more activations were over at its end than calls were made
-    before it. It ends when all that was launched is done, so the rest was launched before the recording.
+    `waited`: of each wait for a device or stream in which nothing was launched, how many more activations were over at
+    its end than calls were made before it. It ends when all that was launched is done, so the rest was launched before
+    the recording.
     """
     many, made = len(calls), len(activations)
     result = np.full(made, -1, dtype=np.int64)

@@ -109,6 +109,17 @@ def test_a_wait_for_the_device_anchors_work_that_the_window_found_in_flight(tmp_
     assert [call for _, call in launched(b.trace(tmp_path))] == [None, None, *range(0, 800, 100)]
 
 
+def test_a_wait_beside_which_another_thread_launches_tells_nothing(tmp_path: Path) -> None:
+    b = TraceBuilder()
+    for i in range(3):
+        at = 1000.0 * i
+        b.host("LaunchRecipeTask", at, 2, cat="privateuse1_runtime").lane("gemm", at + 10, 400, recipeId=7)
+        b.host("LaunchRecipeTask", at + 100, 2, cat="privateuse1_runtime", thread=(1, 9))
+        b.lane("adam", at + 411, 80, recipeId=8)
+        b.host("synchronizeStream", at + 50, 500, cat="privateuse1_runtime")
+    assert [call for _, call in launched(b.trace(tmp_path))] == [0, 100, 1000, 1100, 2000, 2100]
+
+
 def test_what_the_writer_says_comes_first_row_by_row(tmp_path: Path) -> None:
     b = TraceBuilder()
     for i in range(3):
