@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -80,8 +80,8 @@ class MatrixRows:
     @cached_property
     def simple(self) -> Mask:
         """Mark those whose kernel's name says that they do not go through TF32."""
-        found = [bool(_SIMPLE.search(name)) and not _THROUGH_TF32.search(name) for name in self.names]
-        return np.array(found, dtype=bool)
+        fits = {name: bool(_SIMPLE.search(name)) and not _THROUGH_TF32.search(name) for name in set(self.names)}
+        return np.array([fits[name] for name in self.names], dtype=bool)
 
     def least_in_half(self) -> Floats:
         """Return the least share of each one's time in 16 bits, by the roofline where work and peaks are known."""
@@ -93,12 +93,9 @@ class MatrixRows:
         if half is None or single is None:
             return np.full(len(self.row), UNKNOWN_RATIO)
         slow = self.peak.without_tf32_tflops or single
-        return np.array(
-            [
-                _ratio(work, slow if simple else single, half, memory, 0.5)
-                for work, simple in zip(self.work, self.simple.tolist(), strict=True)
-            ]
-        )
+        ratio = cache(partial(_ratio, fast=half, memory=memory, bytes_left=0.5))
+        pairs = zip(self.work, self.simple.tolist(), strict=True)
+        return np.array([ratio(work, slow if simple else single) for work, simple in pairs])
 
     def least_through_tf32(self) -> Floats | None:
         """Return the least share of each simple one's time through TF32; None where the device has no such path."""

@@ -162,8 +162,8 @@ class Weights:
         begin = np.full((len(schedule.backlog), count), NEVER)
         begin[:THREADS] = 0.0
         if host:
-            work = work or HostWork.of(schedule, sample)
-            segment, cost = _with_launches(work.segment, schedule, sample), work.cost
+            mine = work or HostWork.of(schedule, sample)
+            segment, cost = _with_launches(mine.segment, schedule, sample, kept=work is not None), mine.cost
             begin[:] = schedule.backlog[:, None]
         step = np.empty((len(calls) + len(rows), count))
         delay = np.empty((len(schedule.topology.graph.edges), count))
@@ -237,13 +237,13 @@ def rounded(weights: Floats) -> Floats:
     return weights
 
 
-def _with_launches(segment: Floats, schedule: Schedule, sample: Sample) -> Floats:
-    """Add the launches of graphs to segments."""
+def _with_launches(segment: Floats, schedule: Schedule, sample: Sample, *, kept: bool) -> Floats:
+    """Add the launches of graphs to segments; to a copy of them if they are kept."""
     counts = schedule.calls.graph_costs
     at = np.flatnonzero(counts.any(axis=1))
     if not len(at):
         return segment
-    segment = segment.copy()
+    segment = segment.copy() if kept else segment
     for kind in range(counts.shape[1]):
         segment[at] += counts[at, kind, None] * sample.graph_costs[:, kind]
     return segment
