@@ -12,10 +12,11 @@ setup(
             "hpuprof._native",
             sources=[
                 f"native/{name}.cpp"
-                for name in ("host_work", "longest_paths", "module", "row_scanner", "scanner", "sort_events")
+                for name in ("host_work", "longest_paths", "module", "play", "row_scanner", "scanner", "sort_events")
             ],
             depends=[
-                f"native/{name}.hpp" for name in ("arrays", "numbers", "quotes", "row_keys", "row_scanner", "texts")
+                f"native/{name}.hpp"
+                for name in ("arrays", "numbers", "quotes", "row_keys", "row_scanner", "samples", "texts")
             ],
             # numpy rounds after each operation, so the scanner must not fuse two of them
             extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-ffp-contract=off"],

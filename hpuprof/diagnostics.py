@@ -404,9 +404,10 @@ _ALL = (
         severity="info",
         title="Launches matched by order",
         cause="The writer gives no correlation (Habana's profilers do not). Launches and device rows were matched "
-        "first in, first out, in separate queues for recipes, copies in, copies out and collectives. A queue was "
-        "excluded where this leaves many rows unmatched, or makes work wait while the device is idle. The matching "
-        "affects the share of linked rows and what `hpuprof convert` draws; operators get no device time from it.",
+        "first in, first out, in separate queues for recipes, copies in, copies out and collectives. A wait for the "
+        "device or a stream tells how much of the work was launched before the recording. A queue was excluded where "
+        "this leaves many rows unmatched, or makes work wait while the device is idle. The matching affects "
+        "the share of linked rows and what `hpuprof convert` draws; operators get no device time from it.",
         remedy="Nothing to do.",
     ),
     Diagnostic(

@@ -24,6 +24,12 @@ Behind it come work and profiler rows of calls, cost of a row by kind and sample
 calls or of each, and the share that always remains. Arrays are C-contiguous, of float64.
 """
 
+LatestOfGroups: TypeAlias = Callable[[Floats, Floats, tuple[Ints, Ints]], None]
+"""Raise the rows of an array, shape `(groups, samples)`, to times, shape `(events, samples)`, in place.
+
+Behind them come place and group of each time that counts. Arrays as for `LongestPaths`. Raises ValueError.
+"""
+
 LongestPaths: TypeAlias = Callable[[Floats, tuple[Ints, Ints, Ints], tuple[Floats | None, ...]], None]
 """`Graph.solve` into an array, shape `(events, samples)`. Raises ValueError where arrays do not fit together.
 
@@ -36,6 +42,9 @@ SortEvents: TypeAlias = Callable[[Ints, tuple[Ints, ...]], int]
 
 Behind the array come length of lines, line and position of events, source and target of edges.
 """
+
+PlayWeights: TypeAlias = Callable[..., None]
+"""Step and delay of `play.Weights` into two arrays, from what `play._weigh_natively` gives. Raises ValueError."""
 
 Scan: TypeAlias = Callable[[bytes, bool], tuple[Any, ...] | None]
 """`RowScanner.scan` of one file: a piece's rows between commas, and whether stamps are exact. None: not plain rows.
@@ -87,5 +96,7 @@ def gzip_library() -> ModuleType:
 
 _native = choose(os.environ.get("HPUPROF_NATIVE", "auto"))
 host_work: HostWork | None = None if _native is None else _native.host_work
+latest_of_groups: LatestOfGroups | None = None if _native is None else _native.latest_of_groups
 longest_paths: LongestPaths | None = None if _native is None else _native.longest_paths
+play_weights: PlayWeights | None = None if _native is None else _native.play_weights
 sort_events: SortEvents | None = None if _native is None else _native.sort_events

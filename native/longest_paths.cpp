@@ -4,7 +4,7 @@
 #include <limits>
 #include <optional>
 
-#include "arrays.hpp"
+#include "samples.hpp"
 
 namespace hpuprof {
 namespace {
@@ -14,43 +14,26 @@ constexpr std::int64_t HUB = -1;
 
 using Integers = Array<std::int64_t>;
 
-// The samples of one event or edge: one each, or one that serves for all.
-struct Row {
-    const double* at;
-    bool wide;
-};
-
-// Weights, shape (rows, samples) or (rows, 1).
-class Weights {
-  public:
-    Weights(PyObject* array, const std::string& name, std::int64_t rows, std::int64_t samples) : values_(array, name, 2) {
-        if ((rows >= 0 && values_.rows() != rows) || (values_.columns() != samples && values_.columns() != 1))
-            throw std::invalid_argument(name + " has the wrong shape");
-    }
-    std::int64_t rows() const { return values_.rows(); }
-    Row row(std::int64_t i) const { return {values_.begin() + i * values_.columns(), values_.columns() > 1}; }
-
-  private:
-    Array<double> values_;
-};
-
-// What is not a number stays so, as with numpy.
-template <class Value>
-void raise_to(double* __restrict latest, std::int64_t samples, Value value) {
-    for (std::int64_t i = 0; i < samples; ++i) {
-        const double come = value(i);
-        latest[i] = come > latest[i] || come != come ? come : latest[i];
-    }
+// What `take(value)` does with the sums of two rows, given as a function of the sample.
+template <class Take>
+void with_sum(Row from, Row weight, Take take) {
+    if (!from.wide) std::swap(from, weight);
+    if (weight.wide)
+        take([=](std::int64_t i) { return from.at[i] + weight.at[i]; });
+    else if (from.wide)
+        take([from, more = *weight.at](std::int64_t i) { return from.at[i] + more; });
+    else
+        take([sum = *from.at + *weight.at](std::int64_t) { return sum; });
 }
 
 void raise_to_sum(double* latest, std::int64_t samples, Row from, Row weight) {
-    if (!from.wide) std::swap(from, weight);
-    if (weight.wide)
-        raise_to(latest, samples, [=](std::int64_t i) { return from.at[i] + weight.at[i]; });
-    else if (from.wide)
-        raise_to(latest, samples, [from, more = *weight.at](std::int64_t i) { return from.at[i] + more; });
-    else
-        raise_to(latest, samples, [sum = *from.at + *weight.at](std::int64_t) { return sum; });
+    with_sum(from, weight, [=](auto value) { raise_to(latest, samples, value); });
+}
+
+void set_to_sum(double* __restrict latest, std::int64_t samples, Row from, Row weight) {
+    with_sum(from, weight, [=](auto value) {
+        for (std::int64_t i = 0; i < samples; ++i) latest[i] = value(i);
+    });
 }
 
 // What is wrong with a topology, if anything: each place may look back to earlier places only.
@@ -85,12 +68,13 @@ void solve(PyObject* const (&arrays)[8]) {
     found = wrong(before, first, source, begin.rows());
     for (std::int64_t place = 0; found == nullptr && place < events; ++place) {
         double* latest = times.begin() + place * samples;
-        std::fill_n(latest, samples, NEVER);
         const auto at = [&](std::int64_t p) { return Row{times.begin() + p * samples, samples > 1}; };
         const double zero = 0;
-        if (given) raise_to_sum(latest, samples, given->row(place), {&zero, false});
         if (const std::int64_t behind = before.begin()[place]; behind != HUB)
-            raise_to_sum(latest, samples, behind >= 0 ? at(behind) : begin.row(~behind - 1), step.row(place));
+            set_to_sum(latest, samples, behind >= 0 ? at(behind) : begin.row(~behind - 1), step.row(place));
+        else
+            std::fill_n(latest, samples, NEVER);
+        if (given) raise_to_sum(latest, samples, given->row(place), {&zero, false});
         for (std::int64_t edge = first.begin()[place]; edge < first.begin()[place + 1]; ++edge)
             raise_to_sum(latest, samples, at(source.begin()[edge]), delay.row(edge));
     }

@@ -3,8 +3,10 @@
 
 namespace hpuprof {
 PyObject* host_work(PyObject*, PyObject*);
+PyObject* latest_of_groups(PyObject*, PyObject*);
 PyObject* longest_paths(PyObject*, PyObject*);
 PyObject* new_scanner(PyObject*, PyObject*);
+PyObject* play_weights(PyObject*, PyObject*);
 PyObject* scan_rows(PyObject*, PyObject*);
 PyObject* sort_events(PyObject*, PyObject*);
 }  // namespace hpuprof
@@ -14,9 +16,14 @@ namespace {
 PyMethodDef methods[] = {
     {"host_work", hpuprof::host_work, METH_VARARGS,
      "host_work(left, (work, rows, per_row, factor), floor): fill left. Raises ValueError."},
+    {"latest_of_groups", hpuprof::latest_of_groups, METH_VARARGS,
+     "latest_of_groups(latest, times, (places, groups)): raise latest. Raises ValueError."},
     {"longest_paths", hpuprof::longest_paths, METH_VARARGS,
      "longest_paths(times, (before, first, source), (step, delay, begin, given or None)): fill times. Raises ValueError."},
     {"new_scanner", hpuprof::new_scanner, METH_NOARGS, "new_scanner(): what scan_rows knows of one file."},
+    {"play_weights", hpuprof::play_weights, METH_VARARGS,
+     "play_weights((step, delay), (segment, cost), (dur, gap, latency, copies, tail), (graph_gap, graph_latency, copy), scale, "
+     "(length, captured), (previous, calls, rows, launches, waits, behind, waiting)): fill step and delay. Raises ValueError."},
     {"scan_rows", hpuprof::scan_rows, METH_VARARGS,
      "scan_rows(scanner, text, exact): None if a row is unusual, else (slices, others, flows, ascii, sampled, new words, "
      "new tracks, new inputs). Raises RuntimeError if another thread uses the scanner."},

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.links import Links, launch_calls, outermost
-from hpuprof.ingest.dialect_activities import copies_to_host
+from hpuprof.ingest.dialect_activities import copies_to_host, waits_for_all
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, complement, contains, measure, union
@@ -30,6 +30,8 @@ MAX_ALONE = 0.25
 """A queue with a larger share of unpaired calls or activations is mismatched; by judgement: recordings cut off few."""
 MAX_IN_VAIN = 0.1
 """A queue with a larger share of such waits is mismatched; by judgement: a few wait for an event of another stream."""
+
+NO_WAITS = np.empty(0, dtype=np.int64)
 
 Rows = Ints
 
@@ -154,8 +156,22 @@ def _unmatched(trace: Trace, rest: Mask) -> tuple[_Group, Rows]:
 def _paired(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> tuple[_Group, Rows]:
     """Join a queue's activations to its calls by order."""
     group = _grouped(trace, numbered)
-    at = align(trace.host.start[called], group.start)
+    at = align(trace.host.start[called], group.start, _told_by_waits(trace, group, trace.host.start[called]))
     return group, np.where(at >= 0, called[np.maximum(at, 0)], -1) if len(called) else at
+
+
+def _told_by_waits(trace: Trace, group: _Group, calls: Ints) -> Ints:
+    """Return what waits tell `align`; `calls`: starts [ns].
+
+    Of a wait beside which another thread launches, nobody knows whether that work is over at its end.
+    """
+    host = trace.host
+    named = np.array([waits_for_all(name) for name in trace.names] or [False], dtype=bool)
+    waits = np.flatnonzero((host.activity == Activity.SYNC) & (host.kind == HostKind.RUNTIME) & named[host.name])
+    before = np.searchsorted(calls, host.start[waits])
+    done = np.searchsorted(np.sort(group.end), host.end[waits], side="right")
+    found: Ints = (done - before)[before == np.searchsorted(calls, host.end[waits])]
+    return found
 
 
 def _matched(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> tuple[_Group, Rows]:
@@ -178,11 +194,16 @@ def _queues(trace: Trace, wanted: Mask) -> tuple[Mask, Mask, Mask]:
     return wanted & ~collectives & ~copies, copies, collectives
 
 
-def align(calls: Ints, activations: Ints) -> Rows:
+def align(calls: Ints, activations: Ints, waited: Ints = NO_WAITS) -> Rows:
     """Return the call of each activation, -1 for none; both are start times in ns, ascending.
 
-    Shifts the sequences by whole positions: by as few as the counts demand, and further only while an activation would
-    begin before its call. Among such shifts the one with the least waiting wins.
+    Shifts the sequences by whole positions: by what most waits of the host say, unless an activation would begin before
+    its call then; else by as few as the counts demand, and further only while one would. Among such shifts the one with
+    the least waiting wins.
+
+    `waited`: of each wait for a device or stream in which nothing was launched, how many more activations were over at
+    its end than calls were made before it. It ends when all that was launched is done, so the rest was launched before
+    the recording.
     """
     many, made = len(calls), len(activations)
     result = np.full(made, -1, dtype=np.int64)
@@ -194,8 +215,10 @@ def align(calls: Ints, activations: Ints) -> Rows:
         first, last = max(0, -shift), min(many, made - shift)
         return bool((activations[first + shift : last + shift] >= calls[first:last]).all())
 
-    shift = low
-    if not causal(low):
+    shift = _most_told(waited, low)
+    if not (low <= shift < made and causal(shift)):
+        shift = low
+    if not causal(shift):
         # Later activations begin later: every shift beyond a causal one is causal too.
         bad, good = low, max(high, 0)
         if not causal(good):
@@ -208,6 +231,12 @@ def align(calls: Ints, activations: Ints) -> Rows:
     if last > first:
         result[first + shift : last + shift] = np.arange(first, last)
     return result
+
+
+def _most_told(waited: Ints, otherwise: int) -> int:
+    """Return what most waits say, and of several the largest."""
+    told, times = np.unique(waited, return_counts=True)
+    return int(told[np.lexsort((told, times))[-1]]) if len(told) else otherwise
 
 
 def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:

@@ -339,6 +339,7 @@ def copies_within(name: str) -> bool:
 
 
 _BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_HOST|Pageable", re.IGNORECASE)
+_FOR_ALL = re.compile(r"(?:Stream|Device|Ctx|Context)Synchronize|synchronize(?:Stream|Device)")
 _SYNCHRONOUS_CALL = re.compile(r"^(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream)?$")
 _FREE = re.compile(r"^(?:cuda|hip)Free$")
 _READ_OPERATOR = re.compile(r"_local_scalar_dense|hpu_lazy_D2H|^aten::equal$")
@@ -372,3 +373,9 @@ def reads_value(name: str) -> bool:
 def call_name(name: str) -> str:
     """Return a host row's plain name: Synapse Logger writes `call:synLaunch`, Synapse `enqueue (accel0)`."""
     return name.removeprefix("call:")
+
+
+@lru_cache(maxsize=REMEMBERED)
+def waits_for_all(name: str) -> bool:
+    """Whether a call returns only when all that was launched on a stream or device is done."""
+    return _FOR_ALL.search(name) is not None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 
 from hpuprof.efficiency.formulas import Work
 from hpuprof.efficiency.peaks import Peak
 from hpuprof.efficiency.utilisation import Utilisation
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Codes, Floats, Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.situation import ProgramCalls
 
@@ -55,23 +55,23 @@ class MatrixRows:
         kernel = trace.device.name[program.device_row]
         names = [trace.names[int(n)] for n in kernel.tolist()]
         around = _around(known, nesting.stop, operator)
-        matrix = _named(trace.names, _OPERATOR.search)
-        named = nesting.around(matrix[trace.host.name[nesting.rows]]) if len(nesting.rows) else np.zeros(0, dtype=int)
+        matrix = _named(trace.names, trace.host.name[nesting.rows], _OPERATOR.search)
+        named = nesting.around(matrix) if len(nesting.rows) else np.zeros(0, dtype=int)
         inside = np.zeros(len(operator), dtype=bool)
         has = operator >= 0
-        own = matrix[trace.host.name[nesting.rows[operator[has]]]] if has.any() else inside[has]
-        inside[has] = (named[operator[has]] > 0) | own
+        inside[has] = (named[operator[has]] > 0) | matrix[operator[has]]
         rows, work = [], []
         computes = program.kind == DeviceKind.COMPUTE
-        inside |= _named(trace.names, lambda name: _MATRIX.search(name) and _SINGLE.search(name))[kernel]
-        for i in np.flatnonzero(computes & (inside | (around >= 0))).tolist():
+        single = _named(trace.names, kernel, _SINGLE.search)
+        no_half = ~_named(trace.names, kernel, _HALF.search)
+        fit = no_half & ~_named(trace.names, kernel, _POINTWISE.search)
+        inside |= single & _named(trace.names, kernel, _MATRIX.search)
+        for i in np.flatnonzero(computes & fit & (inside | (around >= 0))).tolist():
             told = known.work[int(known.kind[around[i]])] if around[i] >= 0 else None
-            name = names[i]
-            single = told.dtype == "fp32" if told is not None else bool(_SINGLE.search(name))
-            if single and not _HALF.search(name) and not _POINTWISE.search(name):
+            if told.dtype == "fp32" if told is not None else single[i]:
                 rows.append(i)
                 work.append(told)
-        follows = _named(trace.names, lambda name: _FOLLOWS.search(name) and not _HALF.search(name))[kernel]
+        follows = no_half & _named(trace.names, kernel, _FOLLOWS.search)
         follows &= computes & of.in_model[program.call]
         follows[rows] = False
         found = np.array(rows, dtype=np.int64)
@@ -80,8 +80,8 @@ class MatrixRows:
     @cached_property
     def simple(self) -> Mask:
         """Mark those whose kernel's name says that they do not go through TF32."""
-        found = [bool(_SIMPLE.search(name)) and not _THROUGH_TF32.search(name) for name in self.names]
-        return np.array(found, dtype=bool)
+        fits = {name: bool(_SIMPLE.search(name)) and not _THROUGH_TF32.search(name) for name in set(self.names)}
+        return np.array([fits[name] for name in self.names], dtype=bool)
 
     def least_in_half(self) -> Floats:
         """Return the least share of each one's time in 16 bits, by the roofline where work and peaks are known."""
@@ -93,12 +93,9 @@ class MatrixRows:
         if half is None or single is None:
             return np.full(len(self.row), UNKNOWN_RATIO)
         slow = self.peak.without_tf32_tflops or single
-        return np.array(
-            [
-                _ratio(work, slow if simple else single, half, memory, 0.5)
-                for work, simple in zip(self.work, self.simple.tolist(), strict=True)
-            ]
-        )
+        ratio = cache(partial(_ratio, fast=half, memory=memory, bytes_left=0.5))
+        pairs = zip(self.work, self.simple.tolist(), strict=True)
+        return np.array([ratio(work, slow if simple else single) for work, simple in pairs])
 
     def least_through_tf32(self) -> Floats | None:
         """Return the least share of each simple one's time through TF32; None where the device has no such path."""
@@ -109,9 +106,12 @@ class MatrixRows:
         return np.array([_ratio(work, slow, fast, memory, 1.0) for work in self.work])
 
 
-def _named(names: Sequence[str], fits: Callable[[str], object]) -> Mask:
-    """Mark names that fit; one that does not where there are none."""
-    return np.array([bool(fits(name)) for name in names] or [False], dtype=bool)
+def _named(names: Sequence[str], codes: Codes, fits: Callable[[str], object]) -> Mask:
+    """Mark the codes whose names fit."""
+    fitting = np.zeros(len(names), dtype=bool)
+    for code in np.flatnonzero(np.bincount(codes)).tolist():
+        fitting[code] = bool(fits(names[code]))
+    return fitting[codes]
 
 
 def _around(known: Utilisation, stop: Ints, operator: Ints) -> Ints:

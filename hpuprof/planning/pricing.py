@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from hpuprof.graph_mode.predict import Replay
-from hpuprof.model.arrays import Floats, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.planning.remedy import Change
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule
@@ -40,8 +40,10 @@ class Pricing:
     level: Floats  # how badly changes turn out, 0 to 1
     error: Floats  # factor on gains
     models: Callable[[tuple[Change, ...], float, bool], StepModel]  # with changes
-    known: dict[tuple[Change, ...], Floats] = field(default_factory=dict)  # shares that were asked for
-    best: dict[tuple[Change, ...], Floats] = field(default_factory=dict)  # times if all turns out well, asked for [ns]
+    at: Ints  # which of the samples `base`, `level`, `error` and what is asked for are of
+    played: dict[tuple[tuple[Change, ...], float, bool], Floats] = field(default_factory=dict)
+    """Mean step times with changes, at an outcome, or with them taken away; of all samples, NaN: not played [ns]."""
+    asked: set[tuple[Change, ...]] = field(default_factory=set)  # changes whose `share` was asked for
 
     @classmethod
     def of(cls, replay: Replay) -> Pricing:
@@ -59,47 +61,31 @@ class Pricing:
             level=level,
             error=error,
             models=_remembering(replay.model),
+            at=np.arange(count),
         )
 
     def few(self, every: int) -> Pricing:
-        """Return it with every so many-th sample, and what was played of them."""
+        """Return it with every so many-th sample; what is played of them is played for all, and the other way round."""
         pick = slice(None, None, every)
-        return replace(
-            self,
-            sample=self.sample.picked(pick),
-            outside=self.outside[pick],
-            weights=self.weights[pick],
-            base=self.base[pick],
-            level=self.level[pick],
-            error=self.error[pick],
-            known={changes: share[pick] for changes, share in self.known.items()},
-            best={changes: times[pick] for changes, times in self.best.items()},
-        )
+        return replace(self, base=self.base[pick], level=self.level[pick], error=self.error[pick], at=self.at[pick])
 
-    @cached_property
+    @property
     def now(self) -> Floats:
         """The replayed step time without changes [ns]."""
         return self._times((), 0.0)
 
     def share(self, changes: Sequence[Change]) -> Floats:
-        """Return the step time with some changes over that without, as samples; played once."""
+        """Return the step time with some changes over that without, as samples."""
         key = tuple(changes)
-        if key not in self.known:
-            uncertain = any(change.uncertain for change in key)
-            if uncertain:
-                times = self._between(key, lambda level, some: self._times(key, level, some))
-            else:
-                times = self._times(key, 0.0)
-            self.known[key] = times / np.maximum(self.now, 1.0)
-        return self.known[key]
+        self.asked.add(key)
+        uncertain = any(change.uncertain for change in key)
+        times = self._between(key, partial(self._times, key)) if uncertain else self._times(key, 0.0)
+        return times / np.maximum(self.now, 1.0)
 
     def best_share(self, changes: Sequence[Change]) -> Floats:
         """Return it if all that is not known turns out well, or as it does if that was played: never above `share`."""
         key = tuple(changes)
-        if key in self.known:
-            return self.known[key]
-        self.best[key] = self._times(key, 0.0)
-        return self.best[key] / np.maximum(self.now, 1.0)
+        return self.share(key) if key in self.asked else self._times(key, 0.0) / np.maximum(self.now, 1.0)
 
     def least_share(self, changes: Sequence[Change]) -> Floats:
         """Return it with what the changes are about taken away."""
@@ -124,15 +110,15 @@ class Pricing:
     def _times(
         self, changes: tuple[Change, ...], level: float, pick: Mask | None = None, *, ideal: bool = False
     ) -> Floats:
-        """Return the mean step times of all samples, or of some [ns]."""
-        if changes in self.best and not ideal and level == 0.0:
-            return self.best[changes] if pick is None else self.best[changes][pick]
-        sample, outside, weights = self.sample, self.outside, self.weights
-        if pick is not None:
-            sample, outside, weights = sample.picked(pick), outside[pick], weights[pick]
-        schedule = self._applied(changes, level, ideal=ideal).schedule
-        mean: Floats = (self.model.edited(schedule, sample, outside) * weights).mean(axis=1)
-        return mean
+        """Return the mean step times of all samples asked for, or of some; each is played once [ns]."""
+        at = self.at if pick is None else self.at[pick]
+        times = self.played.setdefault((changes, level, ideal), np.full(len(self.weights), np.nan))
+        left = at[np.isnan(times[at])]
+        if len(left):
+            schedule = self._applied(changes, level, ideal=ideal).schedule
+            steps = self.model.edited(schedule, self.sample.picked(left), self.outside[left])
+            times[left] = (steps * self.weights[left]).mean(axis=1)
+        return times[at]
 
     def _applied(self, changes: tuple[Change, ...], level: float, *, ideal: bool = False) -> StepModel:
         return self.models(tuple(sorted(changes, key=lambda c: c.last)), level, ideal)

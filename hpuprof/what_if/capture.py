@@ -87,7 +87,7 @@ class _Cut:
     apart: Mask  # left outside, and behind their piece's graph
     gone: Mask  # waits that are dropped
     free: Mask  # calls that cost nothing any more
-    left: tuple[Ints, Ints]  # `Program.host_work` without the host time that goes
+    left: tuple[Ints, Ints]  # `Segments.whole` without the host time that goes
     order: Ints  # calls as they follow each other
     graphs: float
     inputs: float
@@ -196,7 +196,7 @@ def _cut_out(around: Around, program: Program, region: Region, drop_waits: bool)
         apart=apart,
         gone=gone | (program.frees & free),
         free=free,
-        left=program.host_work_without(removed),
+        left=program.segments.without(removed),
         order=_order(piece, good, inside, uploads, apart),
         graphs=graphs,
         inputs=inputs,
@@ -213,7 +213,7 @@ def _as_they_are(schedule: Schedule, calls: Mask) -> Schedule:
 
 def _without_host_work(schedule: Schedule, program: Program, cut: _Cut) -> Schedule:
     """Take host time out of segments, and the calls in it; of an edited segment, the same share."""
-    (left, rows), (whole, whole_rows) = cut.left, program.host_work
+    (left, rows), (whole, whole_rows) = cut.left, program.segments.whole
     calls = replace(
         schedule.calls.free(cut.free),
         segment=_scaled(schedule.calls.segment, left, whole),

@@ -26,10 +26,10 @@ def without_waits(schedule: Schedule, calls: Mask, *, free: bool = True) -> Sche
     waits, returns = schedule.waits, schedule.waits.by(*RETURNS)
     kept = waits.only(~(returns & calls[np.where(returns, waits.waiting, 0)]))
     if not free:
-        return _sorted(schedule, waits=kept)
+        return schedule.sorted_with(waits=kept)
     of = schedule.calls.free(calls)
     rows = replace(schedule.rows, dur=np.where(calls[schedule.rows.call], 0.0, schedule.rows.dur))
-    return Schedule.of(of, rows, kept, schedule.backlog, schedule.steps)
+    return schedule.sorted_with(calls=of, rows=rows, waits=kept)
 
 
 def scaled_rows(schedule: Schedule, rows: Mask, factor: float | Floats) -> Schedule:
@@ -60,7 +60,7 @@ def on_thread(schedule: Schedule, calls: Mask, thread: int) -> Schedule:
         np.full(len(moved), int(Wait.HANDED)), moved, schedule.topology.previous[moved], np.zeros(len(moved))
     )
     of = replace(schedule.calls, thread=np.where(calls, thread, schedule.calls.thread))
-    return Schedule.of(of, schedule.rows, schedule.waits.also(handed), schedule.backlog, schedule.steps)
+    return schedule.sorted_with(calls=of, waits=schedule.waits.also(handed))
 
 
 def on_lane(schedule: Schedule, rows: Mask, lane: int | None = None) -> Schedule:
@@ -69,12 +69,12 @@ def on_lane(schedule: Schedule, rows: Mask, lane: int | None = None) -> Schedule
     if lane is None:
         lane, backlog = len(backlog) - THREADS, np.append(backlog, NEVER)
     moved = replace(schedule.rows, lane=np.where(rows, lane, schedule.rows.lane))
-    return _sorted(schedule, rows=moved, backlog=backlog)
+    return schedule.sorted_with(rows=moved, backlog=backlog)
 
 
 def with_waits(schedule: Schedule, waits: Waits) -> Schedule:
     """Replace all waits."""
-    return _sorted(schedule, waits=waits)
+    return schedule.sorted_with(waits=waits)
 
 
 def merged(schedule: Schedule, groups: Ints, *, gap: float = 0.0) -> Schedule:
@@ -105,12 +105,12 @@ def merged(schedule: Schedule, groups: Ints, *, gap: float = 0.0) -> Schedule:
     left = Waits(waits.kind, waiting, source, waits.tail).only(~within)
     whole = replace(rows, dur=dur)
     picked = Rows(**{name: column[keep] for name, column in vars(whole).items()})
-    return Schedule.of(schedule.calls, picked, left, schedule.backlog, schedule.steps)
+    return schedule.sorted_with(rows=picked, waits=left)
 
 
 def in_order(schedule: Schedule, order: Ints) -> Schedule:
     """Give calls another order; rows move with them. `order`: calls as they follow each other."""
-    return _sorted(schedule, calls=schedule.calls.in_order(order))
+    return schedule.sorted_with(calls=schedule.calls.in_order(order))
 
 
 def as_graphs(schedule: Schedule, piece: Ints, *, each: bool, inputs: float) -> tuple[Schedule, Mask]:
@@ -150,9 +150,3 @@ def as_graphs(schedule: Schedule, piece: Ints, *, each: bool, inputs: float) -> 
             copies=np.where(opens, inputs, rows.copies),
         ),
     ), head
-
-
-def _sorted(schedule: Schedule, **changes: object) -> Schedule:
-    """Return the schedule with other columns, sorted anew."""
-    new = replace(schedule, **changes)  # type: ignore[arg-type]
-    return Schedule.of(new.calls, new.rows, new.waits, new.backlog, new.steps)

@@ -87,7 +87,8 @@ class LaunchModel(StepModel):
     def without_host(self, windows: Intervals) -> LaunchModel:
         """Return the steps without the host time in some windows; calls in them stay."""
         calls = self.schedule.calls
-        (left, left_rows), (whole, whole_rows) = self.program.host_work_without(windows), self.program.host_work
+        segments = self.program.segments
+        (left, left_rows), (whole, whole_rows) = segments.without(windows), segments.whole
         edited = replace(
             calls,
             segment=np.maximum(0.0, calls.segment - (whole - left)),

@@ -11,8 +11,9 @@ program gives the recorded times, and unexplained delays stay where they were se
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,45 @@ MAX_CALLS = 5_000
 MAX_ROWS = 8_000
 MAX_WAITED = 1 << 20
 """Waits times lanes to compare waits with one by one; beyond it, stage times are used instead."""
+REMEMBERED = 16
+"""Windows of which host work without them is kept, 0.2 MB each: changes are played together, at several outcomes."""
 SIMILAR = 0.25  # share by which a waiting step's host work, or the pause between steps, may deviate
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The host work between calls, of which edits of calls and rows take nothing; shape `(calls,)`."""
+
+    before: Ints  # `Program.before`
+    begin: Ints
+    events: tuple[Ints, ...]  # sorted starts of operator, python, annotation and call rows on the steps' host path
+
+    @cached_property
+    def whole(self) -> tuple[Ints, Ints]:
+        """Length of each segment [ns], and the profiler rows in it by kind, shape `(calls, 4)`."""
+        return self.without(EMPTY)
+
+    def without(self, removed: Intervals) -> tuple[Ints, Ints]:
+        """Return them without host time that no longer happens; equal windows are counted once."""
+        return self._remembered(removed.start.tobytes(), removed.end.tobytes())
+
+    @cached_property
+    def _remembered(self) -> Callable[[bytes, bytes], tuple[Ints, Ints]]:
+        return lru_cache(maxsize=REMEMBERED)(self._without)
+
+    def _without(self, start: bytes, end: bytes) -> tuple[Ints, Ints]:
+        removed = Intervals(np.frombuffer(start, dtype=np.int64), np.frombuffer(end, dtype=np.int64))
+        left = (self.begin - self.before) - measure(removed, self.before, self.begin)
+        rows = np.empty((len(self.begin), len(self.events)), dtype=np.int64)
+        for i, (when, (low, high)) in enumerate(zip(self.events, self._of_events, strict=True)):
+            gone = Intervals(np.searchsorted(when, removed.start), np.searchsorted(when, removed.end))
+            rows[:, i] = high - low - measure(gone, low, high)
+        return left, rows
+
+    @cached_property
+    def _of_events(self) -> list[tuple[Ints, Ints]]:
+        """By kind, the first of `events` in each segment, and the first one behind it."""
+        return [(np.searchsorted(when, self.before), np.searchsorted(when, self.begin)) for when in self.events]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +120,7 @@ class Program:
     steps: int
     step_low: Ints
     step_high: Ints
-    events: tuple[Ints, ...]  # sorted starts of operator, python, annotation and call rows on the steps' host path
+    segments: Segments
     linked_fraction: float
     other_threads: float  # share of launches from threads beside main and autograd
     blocking: bool = False  # launches waited for what they launched
@@ -94,38 +133,17 @@ class Program:
         """Number of device lanes with rows."""
         return len(self.backlog)
 
-    @cached_property
-    def host_work(self) -> tuple[Ints, Ints]:
-        """Each segment, and the profiler rows in it by kind, shape `(calls, 4)`."""
-        return self.host_work_without(EMPTY)
-
-    def host_work_without(self, removed: Intervals) -> tuple[Ints, Ints]:
-        """Return them without host time that no longer happens."""
-        left = (self.begin - self.before) - measure(removed, self.before, self.begin)
-        rows = np.empty((len(self.row), len(self.events)), dtype=np.int64)
-        for i, (when, (low, high)) in enumerate(zip(self.events, self._in_segments, strict=True)):
-            change = np.zeros(len(when) + 1, dtype=np.int64)
-            np.add.at(change, np.searchsorted(when, removed.start), 1)
-            np.add.at(change, np.searchsorted(when, removed.end), -1)
-            left_before = np.append(0, np.cumsum(np.cumsum(change[:-1]) == 0))
-            rows[:, i] = left_before[high] - left_before[low]
-        return left, rows
-
-    @cached_property
-    def _in_segments(self) -> list[tuple[Ints, Ints]]:
-        """By kind, the first of `events` in each segment, and the first one behind it."""
-        return [(np.searchsorted(when, self.before), np.searchsorted(when, self.begin)) for when in self.events]
-
     def call_rows(self) -> Ints:
         """Return the profiler rows inside each call by kind, shape `(calls, 4)`; the call itself counts."""
-        counts = [np.searchsorted(when, self.end) - np.searchsorted(when, self.begin) for when in self.events]
+        events = self.segments.events
+        counts = [np.searchsorted(when, self.end) - np.searchsorted(when, self.begin) for when in events]
         return np.stack(counts, axis=1)
 
 
 def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
     """Return the schedule of the program as recorded. `blocking`: launches wait for their work, if they did."""
     count = len(program.row)
-    segment, segment_rows = program.host_work
+    segment, segment_rows = program.segments.whole
     waits = [
         (int(Wait.DEVICE), call, row, float(program.tail[call]))
         for call, rows in program.targets.items()
@@ -273,7 +291,7 @@ def build_program(view: RankView) -> Program | None:
         steps=len(low),
         step_low=low,
         step_high=high,
-        events=_events(trace, path, low, high),
+        segments=Segments(before, begin, _events(trace, path, low, high)),
         linked_fraction=share,
         other_threads=_other_threads(view, path),
         blocking=blocking,

@@ -16,7 +16,7 @@ import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.what_if.graph import NEVER, Graph
-from hpuprof.what_if.play import Weights
+from hpuprof.what_if.play import Weights, rounded
 from hpuprof.what_if.schedule import THREADS, Schedule
 
 _TIE = 1e-3
@@ -206,7 +206,7 @@ def _returning(schedule: Schedule, weights: Weights, chains: Ints) -> Floats:
     extra = np.zeros((len(chains), weights.step.shape[1]))
     place = {int(chain): i for i, chain in enumerate(chains.tolist()) if chain < THREADS}
     for call in np.flatnonzero(schedule.topology.after < 0).tolist():
-        extra[place[int(schedule.calls.thread[call])]] += weights.cost[call]
+        extra[place[int(schedule.calls.thread[call])]] += rounded(weights.cost[call])
     return extra
 
 

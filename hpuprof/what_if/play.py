@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpuprof import native
-from hpuprof.model.arrays import Floats, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.what_if.constants import KERNEL_SCALES, kernel_lengths
 from hpuprof.what_if.graph import NEVER
 from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule
@@ -41,7 +41,7 @@ class Sample:
         scale = np.ones((count, len(KERNEL_SCALES)))
         return cls(zero, np.zeros((count, KINDS)), one, one, np.zeros((count, 4)), zero, zero, scale, zero)
 
-    def picked(self, pick: slice | Mask) -> Sample:
+    def picked(self, pick: slice | Mask | Ints) -> Sample:
         """Return some of the samples."""
         return Sample(**{name: values[pick] for name, values in vars(self).items()})
 
@@ -152,42 +152,26 @@ class Weights:
     step: Floats
     delay: Floats
     begin: Floats
-    cost: Floats  # of calls, shape (calls, samples)
+    cost: Floats  # of calls, shape (calls, samples), as computed
 
     @classmethod
     def of(cls, schedule: Schedule, sample: Sample, *, host: bool = True, work: HostWork | None = None) -> Weights:
         """Compute them for each sample."""
-        calls, rows, topology, count = schedule.calls, schedule.rows, schedule.topology, len(sample)
+        calls, rows, count = schedule.calls, schedule.rows, len(sample)
         segment = cost = np.zeros((len(calls), count))
         begin = np.full((len(schedule.backlog), count), NEVER)
         begin[:THREADS] = 0.0
         if host:
-            work = work or HostWork.of(schedule, sample)
-            segment, cost = _with_launches(work.segment, schedule, sample), work.cost
+            mine = work or HostWork.of(schedule, sample)
+            segment, cost = _with_launches(mine.segment, schedule, sample, kept=work is not None), mine.cost
             begin[:] = schedule.backlog[:, None]
-        # In a graph durations, gaps and latencies are the sample's; elsewhere one sample serves for all.
-        dur, gap, latency = (column[:, None] for column in (rows.dur, rows.gap, rows.latency))
-        if rows.elastic.any():
-            scale = sample.kernel_scale.T[kernel_lengths(rows.dur)]
-            dur = np.where(rows.elastic[:, None], dur * scale, dur)
-        if rows.captured.any():
-            copying = rows.copies[:, None] * sample.copy
-            gap = np.where(rows.captured[:, None], sample.graph_gap, gap) + copying
-            latency = np.where(rows.captured[:, None], sample.graph_latency, latency) + copying
-        called = cost[topology.previous]
-        called[topology.previous < 0] = 0.0
-        called += segment
         step = np.empty((len(calls) + len(rows), count))
-        step[topology.calls] = rounded(called)
-        step[topology.rows] = rounded(gap + dur)
-        delay = np.empty((len(topology.graph.edges), count))
-        delay[topology.launches] = rounded((latency if host else 0.0) + dur)
-        of_rows = topology.behind < 0
-        tail = schedule.waits.tail[:, None]
-        delay[topology.waits[of_rows]] = rounded(tail[of_rows] + dur[schedule.waits.waiting[of_rows]])
-        returns = np.flatnonzero(~of_rows)
-        delay[topology.waits[returns]] = rounded(tail[returns] + segment[topology.behind[returns]]) if host else NEVER
-        return cls(step, delay, rounded(begin), rounded(cost))
+        delay = np.empty((len(schedule.topology.graph.edges), count))
+        if host and native.play_weights is not None:
+            _weigh_natively(schedule, sample, (step, delay), (segment, cost))
+        else:
+            _weigh(schedule, sample, (step, delay), (segment, cost), host=host)
+        return cls(step, delay, rounded(begin), cost)
 
     def ends(self, schedule: Schedule, times: Floats) -> Floats:
         """Return when each chain was done, shape `(chains, samples)`: where the next repetition begins."""
@@ -195,8 +179,54 @@ class Weights:
         used = np.flatnonzero(graph.last >= 0)
         out[used] = times[graph.place[graph.last[used]]]
         for call in np.flatnonzero(schedule.topology.after < 0).tolist():
-            out[schedule.calls.thread[call]] += self.cost[call]
+            out[schedule.calls.thread[call]] += rounded(self.cost[call])
         return out
+
+
+def _weigh(
+    schedule: Schedule, sample: Sample, weights: tuple[Floats, Floats], work: tuple[Floats, Floats], *, host: bool
+) -> None:
+    """Fill step and delay; `work`: segments, with launches of graphs, and costs of calls."""
+    (step, delay), (segment, cost), rows, t = weights, work, schedule.rows, schedule.topology
+    # In a graph durations, gaps and latencies are the sample's; elsewhere one sample serves for all.
+    dur, gap, latency = (column[:, None] for column in (rows.dur, rows.gap, rows.latency))
+    if rows.elastic.any():
+        scale = sample.kernel_scale.T[kernel_lengths(rows.dur)]
+        dur = np.where(rows.elastic[:, None], dur * scale, dur)
+    if rows.captured.any():
+        copying = rows.copies[:, None] * sample.copy
+        gap = np.where(rows.captured[:, None], sample.graph_gap, gap) + copying
+        latency = np.where(rows.captured[:, None], sample.graph_latency, latency) + copying
+    called = cost[t.previous]
+    called[t.previous < 0] = 0.0
+    called += segment
+    step[t.calls] = rounded(called)
+    step[t.rows] = rounded(gap + dur)
+    delay[t.launches] = rounded((latency if host else 0.0) + dur)
+    of_rows, tail, waiting = t.behind < 0, schedule.waits.tail[:, None], schedule.waits.waiting
+    delay[t.waits[of_rows]] = rounded(tail[of_rows] + dur[waiting[of_rows]])
+    delay[t.waits[~of_rows]] = rounded(tail[~of_rows] + segment[t.behind[~of_rows]]) if host else NEVER
+
+
+def _weigh_natively(
+    schedule: Schedule, sample: Sample, weights: tuple[Floats, Floats], work: tuple[Floats, Floats]
+) -> None:
+    """Do it in the native part."""
+    assert native.play_weights is not None
+    rows, t = schedule.rows, schedule.topology
+    lengths = np.full(len(rows), -1)
+    lengths[rows.elastic] = kernel_lengths(rows.dur[rows.elastic])
+    columns = rows.dur, rows.gap, rows.latency, rows.copies, schedule.waits.tail
+    drawn = sample.graph_gap, sample.graph_latency, sample.copy
+    native.play_weights(
+        weights,
+        tuple(np.ascontiguousarray(x) for x in work),
+        tuple(np.ascontiguousarray(x, dtype=np.float64) for x in columns),
+        tuple(np.ascontiguousarray(x, dtype=np.float64) for x in drawn),
+        np.ascontiguousarray(sample.kernel_scale.T),
+        (lengths, rows.captured.astype(np.int64)),
+        (t.previous, t.calls, t.rows, t.launches, t.waits, t.behind, schedule.waits.waiting),
+    )
 
 
 def rounded(weights: Floats) -> Floats:
@@ -207,13 +237,13 @@ def rounded(weights: Floats) -> Floats:
     return weights
 
 
-def _with_launches(segment: Floats, schedule: Schedule, sample: Sample) -> Floats:
-    """Add the launches of graphs to segments."""
+def _with_launches(segment: Floats, schedule: Schedule, sample: Sample, *, kept: bool) -> Floats:
+    """Add the launches of graphs to segments; to a copy of them if they are kept."""
     counts = schedule.calls.graph_costs
     at = np.flatnonzero(counts.any(axis=1))
     if not len(at):
         return segment
-    segment = segment.copy()
+    segment = segment.copy() if kept else segment
     for kind in range(counts.shape[1]):
         segment[at] += counts[at, kind, None] * sample.graph_costs[:, kind]
     return segment
@@ -227,11 +257,11 @@ def complete(schedule: Schedule, times: Floats) -> Floats:
     ends = np.flatnonzero(schedule.calls.ends_step)
     ends = ends[np.argsort(schedule.calls.step[ends])]
     done: Floats = times[schedule.topology.calls[ends]]
-    if len(schedule.rows):
-        latest = np.full(done.shape, NEVER)
-        step = schedule.row_step
-        order = np.argsort(step, kind="stable")
-        first = np.flatnonzero(np.append([True], np.diff(step[order]) > 0))
-        latest[step[order][first]] = np.maximum.reduceat(times[schedule.topology.rows[order]], first, axis=0)
-        np.maximum(done, np.maximum.accumulate(latest, axis=0), out=done)
+    latest = np.full(done.shape, NEVER)
+    places, step = schedule.topology.rows, schedule.row_step
+    if native.latest_of_groups is not None:
+        native.latest_of_groups(latest, times, (places, step))
+    else:
+        np.maximum.at(latest, step, times[places])
+    np.maximum(done, np.maximum.accumulate(latest, axis=0), out=done)
     return done

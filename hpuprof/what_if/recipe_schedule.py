@@ -191,7 +191,7 @@ def beside(captured: Captured) -> Captured:
     """Return the same with asynchronous replays: the caller does not wait for them."""
     schedule = captured.schedule
     waits = schedule.waits.only(schedule.waits.kind != Wait.REPLAY)
-    free = Schedule.of(schedule.calls, schedule.rows, waits, schedule.backlog, schedule.steps)
+    free = schedule.sorted_with(waits=waits)
     return replace(captured, schedule=free, asynchronous=True)
 
 

@@ -11,8 +11,10 @@ Waits name the call or row that is waited for. Captured rows and graph launches 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,6 +24,8 @@ from hpuprof.what_if.graph import NEVER, Graph
 MAIN, LAUNCHER, BESIDE = 0, 1, 2
 """Host threads: the main path (main and autograd, which take turns), the launch thread, work beside the main path."""
 THREADS = 3
+REMEMBERED = 4
+"""Topologies that the edits of one schedule keep, at up to 1.5 MB each."""
 GRAPH_COSTS = ("replay", "replay_per_launch", "extra_input", "input_copy")
 """What `Calls.graph_costs` counts: launches of graphs, launches in them, inputs of unknown number, other copies."""
 KINDS = 4
@@ -165,7 +169,7 @@ class Topology:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Made by `of`, which refuses crosswise waits; `reweighted` keeps the topology."""
+    """Made by `of`, which refuses crosswise waits; `reweighted` keeps the topology, `sorted_with` sorts anew."""
 
     calls: Calls
     rows: Rows
@@ -174,6 +178,8 @@ class Schedule:
     """By thread, then by lane: until when earlier work lasts [ns]; of the main path: when it begins."""
     steps: int
     topology: Topology
+    sort: Callable[..., Topology]
+    """Of `_columns`; the last few remembered, as edits mostly leave it or come to the same one."""
 
     @classmethod
     def of(cls, calls: Calls, rows: Rows, waits: Waits, backlog: Floats, steps: int) -> Schedule:
@@ -182,7 +188,17 @@ class Schedule:
         Raises:
             CrosswiseError: events wait for each other crosswise.
         """
-        return cls(calls, rows, waits, backlog, steps, _topology(calls, rows, waits))
+        sort = lru_cache(maxsize=REMEMBERED)(_topology)
+        return cls(calls, rows, waits, backlog, steps, sort(*_columns(calls, rows, waits)), sort)
+
+    def sorted_with(self, **changes: Calls | Rows | Waits | Floats) -> Schedule:
+        """Return it with other columns, sorted anew.
+
+        Raises:
+            CrosswiseError: events wait for each other crosswise.
+        """
+        new = replace(self, **changes)  # type: ignore[arg-type]
+        return replace(new, topology=self.sort(*_columns(new.calls, new.rows, new.waits)))
 
     @property
     def row_step(self) -> Ints:
@@ -198,34 +214,41 @@ class Schedule:
         return replace(self, waits=replace(self.waits, tail=tail))
 
 
-def _topology(calls: Calls, rows: Rows, waits: Waits) -> Topology:
-    count = len(calls)
-    key = np.concatenate([calls.place, calls.place[rows.call]])
+def _columns(calls: Calls, rows: Rows, waits: Waits) -> Iterator[bytes]:
+    """Yield what a topology depends on."""
+    for column in (calls.thread, calls.place, rows.call, rows.lane, waits.kind, waits.waiting, waits.source):
+        yield column.astype(np.int64).tobytes()
+
+
+def _topology(*columns: bytes) -> Topology:
+    thread, place, call, lane, kind, waiting, source = (np.frombuffer(column, dtype=np.int64) for column in columns)
+    count = len(thread)
+    key = np.concatenate([place, place[call]])
     sequence = np.lexsort((np.arange(len(key)), key))
     number = np.empty(len(key), dtype=np.int64)
     number[sequence] = np.arange(len(key))
-    chain = np.concatenate([calls.thread, rows.lane + THREADS])
-    previous, after = _neighbours(calls)
-    returns = waits.by(*RETURNS)
-    behind = np.where(waits.kind == Wait.HANDED, waits.waiting, -1)
-    behind[returns] = after[waits.waiting[returns]]
-    target = np.where(waits.kind == Wait.LANE, waits.waiting + count, behind)
-    source = waits.source + np.where(waits.by(Wait.JOIN, Wait.REPLAY, Wait.HANDED), 0, count)
+    chain = np.concatenate([thread, lane + THREADS])
+    previous, after = _neighbours(thread, place)
+    returns = any_of(kind, RETURNS)
+    behind = np.where(kind == Wait.HANDED, waiting, -1)
+    behind[returns] = after[waiting[returns]]
+    target = np.where(kind == Wait.LANE, waiting + count, behind)
+    of_calls = any_of(kind, (Wait.JOIN, Wait.REPLAY, Wait.HANDED))
     graph = Graph.of(
         chain[sequence],
-        number[np.concatenate([rows.call, source])],
-        number[np.concatenate([np.arange(len(rows)) + count, target])],
+        number[np.concatenate([call, source + np.where(of_calls, 0, count)])],
+        number[np.concatenate([np.arange(len(call)) + count, target])],
     )
     at = np.empty(len(graph.edges), dtype=np.int64)
     at[graph.edges] = np.arange(len(graph.edges))
-    place = graph.place[number]
-    return Topology(graph, place[:count], place[count:], at[: len(rows)], at[len(rows) :], previous, after, behind)
+    placed = graph.place[number]
+    return Topology(graph, placed[:count], placed[count:], at[: len(call)], at[len(call) :], previous, after, behind)
 
 
-def _neighbours(calls: Calls) -> tuple[Ints, Ints]:
+def _neighbours(thread: Ints, place: Ints) -> tuple[Ints, Ints]:
     """Return the calls before and after each call on its thread, -1 for none."""
-    order = np.lexsort((calls.place, calls.thread))
-    same = calls.thread[order][1:] == calls.thread[order][:-1]
+    order = np.lexsort((place, thread))
+    same = thread[order][1:] == thread[order][:-1]
     previous, after = np.full((2, len(order)), -1, dtype=np.int64)
     previous[order[1:][same]] = order[:-1][same]
     after[order[:-1][same]] = order[1:][same]

@@ -32,6 +32,21 @@ def test_align(calls: list[int], made: list[int], expected: list[int]) -> None:
     assert align(np.array(calls, dtype=np.int64), np.array(made, dtype=np.int64)).tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("waited", "expected"),
+    [
+        ([], [0, 1, 2, -1]),
+        ([1], [-1, 0, 1, 2]),
+        ([1, 0, 1], [-1, 0, 1, 2]),  # a wait that ends later than need be, or a launch beside it, is outvoted
+        ([-2], [0, 1, 2, -1]),  # no call of the recording is without work while work has no call
+        ([9], [0, 1, 2, -1]),
+    ],
+)
+def test_waits_tell_how_much_was_launched_before_the_recording(waited: list[int], expected: list[int]) -> None:
+    calls, made = np.array([0, 10, 20], dtype=np.int64), np.array([5, 15, 25, 35], dtype=np.int64)
+    assert align(calls, made, np.array(waited, dtype=np.int64)).tolist() == expected
+
+
 @given(st.lists(st.integers(0, 1000), max_size=40), st.lists(st.integers(0, 1000), max_size=40))
 def test_no_work_begins_before_its_call_and_the_order_is_kept(calls: list[int], made: list[int]) -> None:
     called, work = np.array(sorted(calls), dtype=np.int64), np.array(sorted(made), dtype=np.int64)
@@ -81,6 +96,28 @@ def test_a_queue_whose_work_would_have_waited_beside_an_idle_device_stays_withou
     found = launched(copying(TraceBuilder(), 10).trace(tmp_path))
     assert {call for name, call in found if name.startswith("memcpy")} == {None}
     assert [call for name, call in found if name == "gemm"] == [i * 1000 + 60 for i in range(10)]
+
+
+def test_a_wait_for_the_device_anchors_work_that_the_window_found_in_flight(tmp_path: Path) -> None:
+    """Recipes of 100 µs, launched two ahead; the first two were launched before the recording."""
+    b = TraceBuilder()
+    for i in range(10):
+        b.lane("gemm", 5 + 100 * i, 99, recipeId=i % 2 + 7)
+    for i in range(8):
+        b.host("LaunchRecipeTask", 2 + 100 * i, 2, cat="privateuse1_runtime")
+    b.host("synchronizeDevice", 710, 300, cat="privateuse1_runtime")
+    assert [call for _, call in launched(b.trace(tmp_path))] == [None, None, *range(0, 800, 100)]
+
+
+def test_a_wait_beside_which_another_thread_launches_tells_nothing(tmp_path: Path) -> None:
+    b = TraceBuilder()
+    for i in range(3):
+        at = 1000.0 * i
+        b.host("LaunchRecipeTask", at, 2, cat="privateuse1_runtime").lane("gemm", at + 10, 400, recipeId=7)
+        b.host("LaunchRecipeTask", at + 100, 2, cat="privateuse1_runtime", thread=(1, 9))
+        b.lane("adam", at + 411, 80, recipeId=8)
+        b.host("synchronizeStream", at + 50, 500, cat="privateuse1_runtime")
+    assert [call for _, call in launched(b.trace(tmp_path))] == [0, 100, 1000, 1100, 2000, 2100]
 
 
 def test_what_the_writer_says_comes_first_row_by_row(tmp_path: Path) -> None:

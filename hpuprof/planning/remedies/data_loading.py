@@ -15,6 +15,9 @@ from hpuprof.planning.situation import Situation, shortened
 
 WORKERS = 4
 """Workers that the advice starts where there are none; by judgement."""
+MORE = 4.0
+"""Times the workers there are that the advice leads to: they are doubled until nothing is gained. By judgement: a
+device has 8 to 32 processors, and loaders that are waited for 2 to 8 workers."""
 SLOWER = 2.0
 """How much longer a batch may take in a worker beside others than alone on the main thread; by judgement."""
 
@@ -60,12 +63,12 @@ def _fetching(view: RankView) -> Intervals:
 
 
 def _waiting(step: float, waited: float, level: float) -> float:
-    """Return the share of the waiting that is left with twice the workers.
+    """Return the share of the waiting that is left with more workers.
 
-    A batch comes every step now; with twice the workers it comes after half of that at best, and no earlier at worst,
-    if no processor is idle. The rest of the step bounds it from below.
+    A batch comes every step now; with up to `MORE` times the workers it comes as many times sooner, not at all sooner
+    where no processor is idle. The rest of the step bounds it from below.
     """
-    every = step * (0.5 + 0.5 * level)
+    every = step / MORE ** (1.0 - level)
     return float(np.clip((every - (step - waited)) / waited, 0.0, 1.0))
 
 
@@ -79,11 +82,12 @@ def _fetched(step: float, fetching: float, level: float) -> float:
 REMEDY = Remedy(
     name="data_loading",
     title="Fetch batches beside the step",
-    advice="Give the DataLoader workers (num_workers=4 to begin with, twice as many where there are some), keep them "
-    "(persistent_workers=True) and pin their memory; make each sample cheaper to decode if no processor is idle.",
+    advice="Give the DataLoader workers (num_workers=4 to begin with; where there are some twice as many, and twice "
+    "again until waiting no longer falls), keep them (persistent_workers=True) and pin their memory; make each sample "
+    "cheaper to decode if no processor is idle.",
     code={"": "DataLoader(..., num_workers=4, persistent_workers=True, pin_memory=True, prefetch_factor=4)"},
     costs="Memory and processor time of the workers.",
-    unknown="How long workers take for a batch is not in a trace: with twice the workers between half as long and as "
+    unknown="How long workers take for a batch is not in a trace: with more workers between a quarter as long and as "
     "long as now; moved to four workers, once to twice the time on the main thread each.",
     needs="A recording with data-loader rows on the main thread.",
     proof="edited",

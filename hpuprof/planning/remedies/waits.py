@@ -9,7 +9,7 @@ import numpy as np
 
 from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.workload import INFERENCE, SERVING, workload
-from hpuprof.model.arrays import Mask
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import Group, ProgramCalls, Situation
@@ -22,6 +22,9 @@ DECIDES_SHAPES = ("aten::nonzero", "aten::masked_select", "aten::unique", "aten:
 PINNED_LEFT = (0.4, 1.0)
 """Share of the time of a copy from pageable memory that one from pinned memory takes: 0.40 (a notebook's card) and 0.87
 (a desktop's) in NVIDIA's "How to Optimize Data Transfers in CUDA C/C++"; none is saved at worst."""
+MOST_OF_A_VALUE = 1 << 16
+"""Bytes up to which what is read is a value to decide or log by, and can stay on the device. By judgement: 16,000
+numbers; more of them are wanted on the host, so that the copy stays and only the wait can go."""
 
 
 def _gone(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel:
@@ -75,7 +78,7 @@ def find_reads(situation: Situation) -> Iterator[Change]:
 
 
 def find_results(situation: Situation) -> Iterator[Change]:
-    """Find reads at the end of an inference step: what it was computed for, which cannot be dropped."""
+    """Find reads of what the step was computed for, which cannot be dropped."""
     of = situation.calls
     if of is not None:
         yield from _changes(of, _results(of), free=False)
@@ -87,14 +90,27 @@ def _reads(of: ProgramCalls) -> Mask:
 
 
 def _results(of: ProgramCalls) -> Mask:
-    """Mark the reads after the last launch of a step, in programs that infer or serve."""
+    """Mark reads of more than a value, and in programs that infer or serve those after the last launch of a step."""
+    waiting = _reads(of) & of.waiting
+    large = waiting & (_copied(of) > MOST_OF_A_VALUE)
     if workload(of.view.trace).kind not in (INFERENCE, SERVING):
-        return np.zeros(len(of.phase), dtype=bool)
+        return large
     launches = np.flatnonzero(of.launches)
     last = np.full(of.program.steps, -1)
     last[of.program.step[launches]] = launches
-    found: Mask = _reads(of) & of.waiting & (np.arange(len(of.phase)) > last[of.program.step])
+    found: Mask = large | (waiting & (np.arange(len(of.phase)) > last[of.program.step]))
     return found
+
+
+def _copied(of: ProgramCalls) -> Ints:
+    """Return how much each call copies, a wait what the copy does that it completes [bytes]; unknown: -1."""
+    program, calls = of.program, of.view.calls
+    copied, at = np.full(len(program.row), -1), np.full(len(calls.row) + 1, -1)
+    np.maximum.at(copied, program.call, of.view.trace.device.bytes[program.device_row])
+    known = np.flatnonzero(of.known >= 0)
+    at[of.known[known]] = known
+    behind = at[np.where(of.known >= 0, calls.completes[of.known], -1)]
+    return np.where(behind >= 0, copied[behind], copied)
 
 
 def _never(model: StepModel, _: float) -> StepModel:
@@ -146,7 +162,8 @@ READS = Remedy(
 RESULTS = Remedy(
     name="results",
     title="Launch the next batch before reading the result",
-    advice="Keep two batches in flight: prepare and launch the next one, then read this one's result.",
+    advice="Keep two batches in flight: prepare and launch the next one, then read this one's result; copy it "
+    "into pinned memory.",
     code={
         "": "pending = None\nfor batch in batches:\n    result = model(batch.to(device, non_blocking=True))\n"
         "    if pending is not None:\n        deliver(pending.cpu())\n    pending = result"

@@ -6,10 +6,10 @@ import pytest
 from builder import TraceBuilder
 from remedy_bench import Bench
 
-from hpuprof.planning.remedies.waits import READS, SYNCHRONISATION, UPLOADS
+from hpuprof.planning.remedies.waits import READS, RESULTS, SYNCHRONISATION, UPLOADS
 
 
-def reading(operator: str, copy: str) -> TraceBuilder:
+def reading(operator: str, copy: str, size: int = 4) -> TraceBuilder:
     """Steps of 200 µs of host work; 50 of them in an operator that copies for 2 and waits for 10 inside."""
     out = TraceBuilder()
     for step in range(5):
@@ -18,7 +18,7 @@ def reading(operator: str, copy: str) -> TraceBuilder:
         out.host("aten::mm", begin + 5, 20)
         out.kernel("gemm", begin + 20, 15, launch=begin + 10, call_dur=4)
         out.host(operator, begin + 60, 50)
-        call = {"call": "cudaMemcpyAsync", "call_dur": 4, "cat": "gpu_memcpy"}
+        call = {"call": "cudaMemcpyAsync", "call_dur": 4, "cat": "gpu_memcpy", "bytes": size}
         out.kernel(f"Memcpy {copy}", begin + 84, 2, launch=begin + 78, **call)
         out.host("cudaStreamSynchronize", begin + 83, 10, cat="cuda_runtime")
         out.host("aten::mul_backward", begin + 150, 5)  # a training step: in inference the read would be the result
@@ -63,3 +63,10 @@ def test_memory_is_freed_only_when_the_device_is_through(tmp_path):
     assert free.now - free.with_it() == pytest.approx(2 + 8, abs=0.1)  # of the host beside the device
     malloc = Bench.of(synchronising("cudaMalloc"), SYNCHRONISATION, tmp_path)
     assert malloc.now - malloc.with_it() == pytest.approx(92, abs=1)
+
+
+def test_much_that_is_copied_back_is_a_result_and_no_value(tmp_path):
+    """Of 1 MB the copy stays, and the wait goes: 10 µs but for the 2 that the call itself takes."""
+    trace = reading("aten::copy_", "DtoH (Device -> Pageable)", 1_000_000)
+    assert Bench.of(trace, READS, tmp_path).changes == []
+    assert Bench.of(trace, RESULTS, tmp_path).with_it() == pytest.approx(192, abs=1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
+import hand_schedule
 import needs
 import numpy as np
 import pytest
@@ -14,8 +16,8 @@ from hpuprof import native
 from hpuprof.errors import ConfigError, MissingDependencyError
 from hpuprof.native import choose
 from hpuprof.what_if.graph import NEVER, CrosswiseError, Graph
-from hpuprof.what_if.play import HostWork, Sample
-from hpuprof.what_if.schedule import KINDS, Calls, Schedule
+from hpuprof.what_if.play import HostWork, Sample, play
+from hpuprof.what_if.schedule import KINDS, Calls, Schedule, Wait, Waits
 
 EVENTS, EDGES, CHAINS, SAMPLES = 2000, 3000, 6, 7
 
@@ -183,7 +185,7 @@ def test_host_work_is_that_of_numpy_to_the_last_bit(built, monkeypatch, threads)
     work[:50] = 0
     of, none = rng.integers(0, threads, EVENTS), np.zeros(EVENTS, dtype=bool)
     calls = Calls(of, of, of, of, none, work[:, 0], rows[:, 0], work[:, 1], rows[:, 1], np.zeros((EVENTS, 4)))
-    schedule = Schedule(calls, None, None, None, 1, None)
+    schedule = Schedule(calls, None, None, None, 1, None, None)
     drawn = {name: rng.uniform(0.5, 5.0, shape.shape) for name, shape in vars(Sample.unchanged(SAMPLES)).items()}
     sample = Sample(**(drawn | {"row_costs": 1e3 * drawn["row_costs"]}))
     mine = HostWork.of(schedule, sample)
@@ -191,6 +193,58 @@ def test_host_work_is_that_of_numpy_to_the_last_bit(built, monkeypatch, threads)
     pythons = HostWork.of(schedule, sample)
     np.testing.assert_array_equal(mine.segment, pythons.segment)
     np.testing.assert_array_equal(mine.cost, pythons.cost)
+
+
+@pytest.mark.parametrize("host", [True, False])
+def test_a_play_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host):
+    """With times beyond 2**42 ns, where doubles are coarser than what weights are rounded to."""
+    rng, alone = np.random.default_rng(1), hand_schedule.schedule(lanes=(0, 1))
+    lanes = Waits.of([(int(Wait.LANE), 2 * step + 1, 2 * step, 0.3) for step in range(hand_schedule.STEPS)])
+    rows = replace(alone.rows, dur=rng.uniform(0, 1e5, 6), gap=np.append(rng.uniform(0, 1e5, 5), 5e12))
+    schedule = Schedule.of(alone.calls, rows, alone.waits.also(lanes), alone.backlog, alone.steps)
+    schedule = schedule.reweighted(elastic=np.arange(6) % 2 > 0, captured=np.arange(6) % 3 > 0)
+    sample = Sample(**{n: rng.uniform(0.5, 1e4, x.shape) for n, x in vars(Sample.unchanged(SAMPLES)).items()})
+    mine = play(schedule, sample, repeats=2, host=host)
+    for loop in ("play_weights", "latest_of_groups"):
+        monkeypatch.setattr(native, loop, None)
+    numpys = play(schedule, sample, repeats=2, host=host)
+    for name in ("done", "times"):
+        np.testing.assert_array_equal(vars(mine)[name], vars(numpys)[name], name)
+    np.testing.assert_array_equal(mine.weights.delay, numpys.weights.delay)
+
+
+_CALLS, _EVENTS = np.arange(2), np.arange(4)
+
+
+@pytest.mark.parametrize(
+    ("which", "wrong", "why"),
+    [
+        (0, _CALLS - 2, "previous"),
+        (1, _CALLS + 3, "calls"),
+        (2, _CALLS[:1], "rows"),
+        (3, _CALLS + 2, "launches"),
+        (4, np.array([3]), "waits"),
+        (5, np.array([2]), "behind"),
+        (6, np.array([2]), "waiting"),
+        (6, _CALLS, "waiting"),
+        (7, _CALLS + 1, "length"),
+        (8, _CALLS + 1, "captured"),
+    ],
+)
+def test_weights_of_a_topology_that_does_not_fit_are_refused(built, which, wrong, why):
+    given = [_CALLS - 1, _CALLS, _CALLS + 2, _CALLS, np.array([2]), np.array([-1]), np.array([0]), _CALLS - 1, _CALLS]
+    step, delay, two = (np.zeros(shape) for shape in ((4, 7), (3, 7), (2, 7)))
+
+    def weigh() -> None:
+        rows, drawn = (*[np.zeros(2)] * 4, np.zeros(1)), (np.zeros(7),) * 3
+        native.play_weights((step, delay), (two, two), rows, drawn, two, tuple(given[7:]), tuple(given[:7]))
+
+    weigh()
+    given[which] = wrong
+    with pytest.raises(ValueError, match=why):
+        weigh()
+    with pytest.raises(ValueError, match="groups"):
+        native.latest_of_groups(two, step, (_EVENTS, _EVENTS))
 
 
 @pytest.mark.parametrize(
