@@ -29,6 +29,7 @@ from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
 from hpuprof.ingest.discover import TraceFile, identity_inside
+from hpuprof.memory import return_memory
 from hpuprof.model.intervals import measure
 from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
 from hpuprof.model.partial import RankPartial
@@ -66,9 +67,12 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
 
 def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[RankPartial, Replay | None]:
     """Measure one trace; return what was replayed of it, too."""
+    rows_bytes = sum(column.nbytes for column in vars(trace.host).values())
+    return_memory(rows_bytes)
     view = RankView.of(trace)
     row = _file_row(view, file)
     problems = degenerate(view)
+    return_memory(rows_bytes)
     operators, operator_count = operator_rows(view)
     kernels, kernel_count = kernel_rows(view)
     launches, queue = launch_rows(view)
