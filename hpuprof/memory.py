@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-_MUCH_BYTES = 32 << 20
+_MUCH_BYTES = 16 << 20
 """Freed memory from here on is worth returning, which costs as much as a pass over the free blocks. By judgement."""
 
 _KEPT_BYTES = 31 << 20  # glibc follows blocks of up to 32 MiB
