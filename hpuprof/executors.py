@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -59,6 +59,22 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
         return os.cpu_count() or 1
+
+
+def spare_core() -> bool:
+    """Whether other cores are free: those of a worker process have files of their own."""
+    return cores() > 1 and multiprocessing.parent_process() is None
+
+
+def beside(work: Callable[[], T], *, worth: bool) -> Callable[[], T]:
+    """Start work in a thread, where it is worth one and a core is free; return what waits for its result."""
+    if not (worth and spare_core()):
+        result = work()
+        return lambda: result
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(work)
+    pool.shutdown(wait=False)
+    return future.result
 
 
 def run_all(

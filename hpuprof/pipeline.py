@@ -25,10 +25,12 @@ from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
 from hpuprof.analysis.workload import workload
 from hpuprof.efficiency.moving import moving_rows
 from hpuprof.efficiency.utilisation import MAX_ROWS, Utilisation
+from hpuprof.executors import beside
 from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
 from hpuprof.ingest.discover import TraceFile, identity_inside
+from hpuprof.memory import return_memory
 from hpuprof.model.intervals import measure
 from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
 from hpuprof.model.partial import RankPartial
@@ -48,6 +50,8 @@ from hpuprof.what_if.parts import parts_of
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 DEFAULTS = ReduceOptions()
+_MANY_BYTES = 64 << 20
+"""Host rows from here on are judged while they are measured; by judgement: it saves wall time, and takes memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +70,13 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
 
 def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[RankPartial, Replay | None]:
     """Measure one trace; return what was replayed of it, too."""
+    rows_bytes = sum(column.nbytes for column in vars(trace.host).values())
+    return_memory(rows_bytes)
     view = RankView.of(trace)
     row = _file_row(view, file)
     problems = degenerate(view)
+    return_memory(rows_bytes)
+    judging = beside(lambda: _judge(view, row, settings), worth=rows_bytes >= _MANY_BYTES)
     operators, operator_count = operator_rows(view)
     kernels, kernel_count = kernel_rows(view)
     launches, queue = launch_rows(view)
@@ -77,8 +85,9 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     matrix = Utilisation.of(view, row.device_name)
     utilisation, utilisation_count, impossible = matrix.rows()
     moving, moving_count = moving_rows(view, matrix.peak, MAX_ROWS - len(utilisation))
-    capture, predictions, replay, deep = _graph_mode(view, row, settings)
-    base = _base(replay) if settings.plan else None
+    judged = judging()
+    return_memory(rows_bytes)
+    capture, predictions, replay, base = judged.capture, judged.predictions, judged.replay, judged.base
     critical = critical_tables(base) if base else NOTHING_CRITICAL
     modules = matrix.with_flops(capture.modules)
     cut = [
@@ -120,7 +129,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
         kernel_sequences=critical.kernel_sequences,
         diagnostics=[
             DiagnosticRow.of(t.code, t.text, t.count, path=file.name, offset=t.offset)
-            for t in (*trace.health.troubles, *problems, *impossible, *cut, *deep, *doubts(view))
+            for t in (*trace.health.troubles, *problems, *impossible, *cut, *judged.deep, *doubts(view))
         ],
         prediction=predictions[0] if predictions else None,
         kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
@@ -145,9 +154,18 @@ def rank_walk(trace: Trace, file: TraceFile) -> RankWalk:
     return RankWalk(partial, critical_slices(base, replay.model), places(replay.model))
 
 
-def _graph_mode(
-    view: RankView, row: FileRow, settings: ReduceOptions
-) -> tuple[Capturability, list[Prediction], Replay | None, list[Trouble]]:
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """What graph mode would do; `base`: of what sets the step time, None where playing the steps misses it."""
+
+    capture: Capturability
+    predictions: list[Prediction]
+    replay: Replay | None
+    base: Base | None
+    deep: list[Trouble]
+
+
+def _judge(view: RankView, row: FileRow, settings: ReduceOptions) -> _Judged:
     """Find obstacles to graph mode, predict step times of each kind, and count the module calls left out."""
     calls = view.modules
     windows = backward_windows(view, calls)
@@ -161,7 +179,13 @@ def _graph_mode(
     )
     predictions, replay = predict_kinds(view, calls, windows, known) if settings.predict else ([], None)
     deep = f"{calls.left_out:,} module calls inside {MAX_DEPTH} others"
-    return capture, predictions, replay, [Trouble("HP175", calls.left_out, deep)] if calls.left_out else []
+    return _Judged(
+        capture,
+        predictions,
+        replay,
+        _base(replay) if settings.plan else None,
+        [Trouble("HP175", calls.left_out, deep)] if calls.left_out else [],
+    )
 
 
 def _base(replay: Replay | None) -> Base | None:

@@ -6,14 +6,11 @@ reported. A bug in the analysis passes through.
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import msgspec
-import numpy as np
 
 from hpuprof._version import __version__
 from hpuprof.cache import DEFAULTS, Cache, code_digest
@@ -21,6 +18,7 @@ from hpuprof.errors import TraceFormatError, UsageError
 from hpuprof.files import IrregularFileError, unreadable_trace
 from hpuprof.ingest.discover import TraceFile
 from hpuprof.ingest.location import State, local_path, shown, state
+from hpuprof.memory import unhurried_memory
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.model.tables import DiagnosticRow
@@ -29,27 +27,7 @@ from hpuprof.options import ReduceOptions
 ATTEMPTS = 3
 _PAUSE_S = 0.5  # before the second attempt; twice as long before the third
 
-_KEPT_BYTES = 31 << 20  # glibc follows blocks of up to 32 MiB
-
 Result = PackedPartial | FailedFile
-
-
-@contextmanager
-def _unhurried_memory() -> Iterator[None]:
-    """Keep memory management out of one pass over millions of short-lived rows; each part saves a tenth of the time.
-
-    The cyclic garbage collector would walk the rows repeatedly, though they make no cycles. glibc would return every
-    freed block to the system and take it again, page by page: freeing one large mapped block makes it keep that much
-    (mallopt(3), M_MMAP_THRESHOLD); elsewhere this costs nothing, as the block is never touched.
-    """
-    np.empty(_KEPT_BYTES, dtype=np.uint8)
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -91,7 +69,7 @@ class ReduceTask:
                 continue
             key = self.cache.key(file.path, before)
             try:
-                with _unhurried_memory():
+                with unhurried_memory():
                     result = PackedPartial.of(
                         reduce_trace(read_trace(file.path), replace(file, bytes=before.bytes), self.settings)
                     )

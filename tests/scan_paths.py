@@ -61,14 +61,14 @@ def said(path: Path, *, native: bool, piece_bytes: int = PIECE_BYTES) -> list[tu
     """
     os.environ["HPUPROF_SCAN"] = "auto" if native else "python"
     was, read.ByteSource = read.ByteSource, partial(ByteSource, piece_bytes=piece_bytes)  # type: ignore[misc,assignment]
-    threaded, ahead.threaded = ahead.threaded, lambda: native
+    threaded, ahead.spare_core = ahead.spare_core, lambda: native
     try:
         return list(_flat("trace", read.read_trace(path)))
     except TraceFormatError as error:
         return [("error", repr((str(error), vars(error))))]
     finally:
         read.ByteSource = was  # type: ignore[misc]
-        ahead.threaded = threaded
+        ahead.spare_core = threaded
         del os.environ["HPUPROF_SCAN"]
 
 

@@ -125,7 +125,9 @@ def setting_up(trace: Trace, launch: npt.NDArray[np.integer]) -> Mask:
     linked = np.flatnonzero(launch >= 0)
     linked = linked[host.activity[launch[linked]] == Activity.LAUNCH]
     if len(linked):
-        usual = float(np.median(host.dur[np.unique(launch[linked])]))
+        launching = np.zeros(len(host), dtype=bool)
+        launching[launch[linked]] = True
+        usual = float(np.median(host.dur[launching]))
         _, first = np.unique(trace.device.name[linked], return_index=True)
         calls = launch[linked[first]]
         rows[calls[host.dur[calls] >= max(_SETTING_UP_NS, _LOADING_LAUNCHES * usual)]] = True

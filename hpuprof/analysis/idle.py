@@ -18,6 +18,7 @@ from hpuprof.model.trace import Trace
 
 TOP_GAPS = 20
 _FEW = 16  # threads looked up one by one
+_AT_ONCE = 1 << 16  # instants whose rows are looked up at a time: takes little memory
 MAX_ROWS = 100
 """Rows kept, the largest first; the table of causes has the totals."""
 
@@ -84,23 +85,17 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     which = np.repeat(np.arange(len(causes)), [len(pieces[c]) for c in causes])
     tracks = [t for role in (Role.MAIN, Role.AUTOGRAD) for t in np.flatnonzero(view.roles == role).tolist()]
     annotations = _annotations(view)
-    borders = _borders([nesting, annotations], tracks)
-    # Each piece covers the segments from the last border at or before its start to the last one before its end.
-    first = np.searchsorted(borders, start, side="right") - 1
-    stop = np.searchsorted(borders, end, side="left")
-    count = stop - first
-    piece = np.repeat(np.arange(len(start)), count)
-    segment = first[piece] + np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
-    begin = np.maximum(borders[segment], start[piece])
-    length = np.minimum(np.append(borders[1:], np.iinfo(np.int64).max)[segment], end[piece]) - begin
-    row = _name_at(trace, nesting, tracks, begin)
-    within = _name_at(trace, annotations, tracks, begin)
+    piece, begin, length = _segments(_borders([nesting, annotations], tracks), start, end)
     width = len(trace.names) + 1
-    keys = (which[piece] * width + row + 1) * width + within + 1
+    keys = which[piece] * width
+    keys += _name_at(trace, nesting, tracks, begin) + 1
+    keys *= width
+    keys += _name_at(trace, annotations, tracks, begin) + 1
     distinct, inverse = np.unique(keys, return_inverse=True)
-    total = np.bincount(inverse, weights=length.astype(np.float64)).astype(np.int64)
+    total = np.bincount(inverse, weights=length).astype(np.int64)
     # A gap counts once per operator, however many segments it covers.
-    gap_count = np.bincount(_distinct(inverse * len(start) + piece) // len(start), minlength=len(distinct))
+    inverse += piece * len(distinct)
+    gap_count = np.bincount(_distinct(inverse) % len(distinct), minlength=len(distinct))
 
     def named(code: int) -> tuple[str, str, str]:
         rest, inner = divmod(int(distinct[code]), width)
@@ -146,6 +141,24 @@ def _borders(nestings: list[Nesting], tracks: list[int]) -> Ints:
     return _distinct(np.concatenate(found))
 
 
+def _segments(borders: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Cut pieces at borders: of which piece each segment is, where it begins, and its length [ns].
+
+    Each piece covers the segments from the last border at or before its start to the last one before its end.
+    """
+    first = np.searchsorted(borders, start, side="right") - 1
+    count = np.searchsorted(borders, end, side="left") - first
+    piece = np.repeat(np.arange(len(start)), count)
+    segment = np.arange(len(piece))
+    segment += np.repeat(first - np.cumsum(count) + count, count)
+    begin = np.maximum(borders[segment], start[piece])
+    segment += 1
+    length = np.append(borders, np.iinfo(np.int64).max)[segment]
+    np.minimum(length, end[piece], out=length)
+    length -= begin
+    return piece, begin, length
+
+
 def _distinct(values: Ints) -> Ints:
     """Return the distinct values, ascending; faster here than np.unique, which hashes first.
 
@@ -156,22 +169,23 @@ def _distinct(values: Ints) -> Ints:
     return distinct
 
 
-def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: Ints) -> Ints:
+def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: Ints) -> Codes:
     """Return the name code of the innermost row at each instant, on the first track that has one; -1 for none."""
-    out = np.full(len(when), -1, dtype=np.int64)
+    out = np.full(len(when), -1, dtype=np.int32)
     if not len(nesting.rows):
         return out
-    names = trace.host.name[nesting.rows].astype(np.int64)
 
     def ask(track: Codes, places: Ints) -> None:
         at = nesting.innermost(track, when[places])
-        out[places] = np.where(at >= 0, names[np.maximum(at, 0)], -1)
+        found = at >= 0
+        out[places[found]] = trace.host.name[nesting.rows[at[found]]]
 
-    for track in tracks[:_FEW]:
-        left = np.flatnonzero(out < 0)
-        if not len(left):
-            break
-        ask(np.full(len(left), track, dtype=np.int32), left)
+    for low in range(0, len(when), _AT_ONCE):
+        for track in tracks[:_FEW]:
+            left = low + np.flatnonzero(out[low : low + _AT_ONCE] < 0)
+            if not len(left):
+                break
+            ask(np.full(len(left), track, dtype=np.int32), left)
     left = np.flatnonzero(out < 0)
     if len(tracks) > _FEW and len(left):
         ask(_first_open(nesting, tracks[_FEW:], when[left]), left)

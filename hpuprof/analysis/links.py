@@ -13,6 +13,7 @@ from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
 NestIndex = Ints
+_AT_ONCE = 1 << 14  # instants looked up at a time: what is computed on the way stays in a processor's own cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +33,13 @@ class Nesting:
 
     def innermost(self, track: Codes, when: Ints) -> NestIndex:
         """Return the position of each track's deepest operator that contains each instant, -1 for none."""
-        if not len(self.rows):
-            return np.full(len(when), -1, dtype=np.int64)
+        out = np.full(len(when), -1, dtype=np.int64)
+        for low in range(0, len(when) if len(self.rows) else 0, _AT_ONCE):
+            part = slice(low, low + _AT_ONCE)
+            out[part] = self._innermost(track[part], when[part])
+        return out
+
+    def _innermost(self, track: Codes, when: Ints) -> NestIndex:
         span, opens, (closes, after) = self._span, self._opens, self._closes
         asked = track.astype(np.int64) * span + np.minimum(when, span - 1)
         at = np.searchsorted(opens, asked, side="right") - 1

@@ -60,15 +60,17 @@ def command(
 
         check_target(output, force=force, suffixes=SUFFIXES)
     report = source.analyzed(strict=strict, step_time=step_time, constants=constants, clock=clock)
-    from hpuprof.gate import evaluate, with_gates
     from hpuprof.render import render, write
 
     if redact:
         from hpuprof.report.redact import redact_reports
 
         (report,) = redact_reports([report])
-    results = evaluate(gates, report)
-    if results:
+    results = []
+    if gates:
+        from hpuprof.gate import evaluate, with_gates
+
+        results = evaluate(gates, report)
         report = with_gates(report, results)
     if output is not None:
         write(report, output, force=force)

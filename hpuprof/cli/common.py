@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hpuprof.errors import EXIT_OK
 from hpuprof.files import check_target, write_whole
 from hpuprof.messages import visible
 from hpuprof.options import RANK_SOURCES
@@ -247,8 +248,6 @@ def chosen_gates(fail_on: Sequence[str], junit: Path | None, *, changes: bool) -
 
 def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str) -> int:
     """Write the JUnit file, report failed gates on stderr, and return the exit code."""
-    from hpuprof.gate import exit_code
-
     if junit is not None:
         from hpuprof.render.junit import to_junit
 
@@ -257,4 +256,8 @@ def conclude(results: Sequence[GateResult], junit: Path | None, *, command: str)
         if result.outcome != "passed":
             how = "failed" if result.outcome == "failed" else "cannot be evaluated"
             say(f"gate {how}: {result.gate}: {result.text}")
+    if not results:
+        return EXIT_OK
+    from hpuprof.gate import exit_code
+
     return exit_code(results)

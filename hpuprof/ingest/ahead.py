@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from multiprocessing import parent_process
 from typing import Any, NamedTuple
 
 import msgspec
 
-from hpuprof.executors import cores
+from hpuprof.executors import spare_core
 from hpuprof.ingest.scan import Found, RowScanner, ScannedRows
 
 BATCH = 4
@@ -23,11 +22,6 @@ BATCH = 4
 By judgement, as are two batches ahead, and that the first is read without threads: a small file is read before they
 have begun.
 """
-
-
-def threaded() -> bool:
-    """Whether other cores are free: those of a worker process have files of their own."""
-    return cores() > 1 and parent_process() is None
 
 
 class _Cut(NamedTuple):
@@ -73,7 +67,7 @@ class Ahead:
     def _next(self) -> bytes | None:
         if not self._pools:
             self._read += 1
-            if self._read <= BATCH or not threaded():
+            if self._read <= BATCH or not spare_core():
                 return next(self._pieces, None)
             self._pools = [ThreadPoolExecutor(1), ThreadPoolExecutor(1)]
         if not self._pieces_read:

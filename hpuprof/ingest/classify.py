@@ -11,6 +11,7 @@ import numpy.typing as npt
 from hpuprof.ingest.columns import Interner, by_start
 from hpuprof.ingest.dialect_activities import activity, call_name
 from hpuprof.ingest.dialect_rows import device_rule, row_rule
+from hpuprof.model.arrays import Codes
 from hpuprof.model.schema import DeviceKind, HostKind
 from hpuprof.model.trace import DeviceRows, HostRows, Track
 
@@ -48,14 +49,14 @@ def classify(collected: Collected, cats: list[str], tracks: list[Track]) -> tupl
         }
         nothing = np.full(len(extra["start"]), -1, dtype=np.int32)
         extra |= dict.fromkeys(("shape", "detail", "sequence", "forward_thread"), nothing)
-        host = {k: np.concatenate([host[k], extra[k]]) for k in host}
+        host = {k: np.concatenate([host.pop(k), extra[k]]) for k in list(host)}
     kinds = np.array([(r[0].kind or 0) if r[0] else 0 for r in rules] or [0], dtype=np.int8)
     return _host_rows(host, kinds, names), device, engines
 
 
 def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8], names: list[str]) -> HostRows:
-    kind = kinds[columns["cat"].astype(np.int64)]
-    name = columns["name"].astype(np.int64)
+    kind = kinds[columns.pop("cat")]
+    name = columns["name"]
     lookup = np.zeros((max(HostKind) + 1, max(len(names), 1)), dtype=np.int8)
     for host_kind in HostKind:
         present = np.zeros(len(names), dtype=bool)
@@ -65,21 +66,29 @@ def _host_rows(columns: dict[str, npt.NDArray[Any]], kinds: npt.NDArray[np.int8]
             if host_kind == HostKind.PYTHON and "replay" not in text and "collect" not in text:
                 continue
             lookup[host_kind, code] = activity(host_kind, call_name(text))
+    activities = lookup[kind, name]
     order = by_start(columns["start"], columns["dur"])
+
+    def ordered(column: str) -> npt.NDArray[Any]:
+        return columns.pop(column)[order]  # both would be a large part of a process's memory
+
+    def codes(column: str) -> Codes:
+        return ordered(column).astype(np.int32, copy=False)
+
     return HostRows(
-        start=columns["start"][order],
-        dur=columns["dur"][order],
-        name=columns["name"][order].astype(np.int32),
-        track=columns["track"][order].astype(np.int32),
+        start=ordered("start"),
+        dur=ordered("dur"),
+        name=codes("name"),
+        track=codes("track"),
         kind=kind[order],
-        activity=lookup[kind.astype(np.int64), name][order],
-        correlation=columns["correlation"][order],
-        external=columns["external"][order],
-        shape=columns["shape"][order].astype(np.int32),
-        detail=columns["detail"][order].astype(np.int32),
-        sequence=columns["sequence"][order],
-        forward_thread=columns["forward_thread"][order],
-        comm=columns["comm"][order].astype(np.int32),
+        activity=activities[order],
+        correlation=ordered("correlation"),
+        external=ordered("external"),
+        shape=codes("shape"),
+        detail=codes("detail"),
+        sequence=ordered("sequence"),
+        forward_thread=ordered("forward_thread"),
+        comm=codes("comm"),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.memory import return_memory
 from hpuprof.model.arrays import Codes, Ints
 
 
@@ -70,6 +71,7 @@ class Columns:
         for name in list(self.parts):
             parts = self.parts.pop(name)
             joined[name] = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return_memory(sum(column.nbytes for column in joined.values()))
         return joined
 
 

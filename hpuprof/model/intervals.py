@@ -7,12 +7,14 @@ and measuring in m windows costs O((n + m) log n), so cost does not grow with ro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from hpuprof.model.arrays import Ints, Mask
 
 _EMPTY: Ints = np.empty(0, dtype=np.int64)
+_LONG_AGO = [-(2**62)]  # before all stamps
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,18 @@ class Intervals:
         """Length of each interval in ns."""
         return self.end - self.start
 
+    @cached_property
+    def ends(self) -> Ints:
+        """An instant before all others, then the end of each interval; shape `(n + 1,)`."""
+        return np.concatenate([_LONG_AGO, self.end])
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """Length of the intervals before each, and of all; shape `(n + 1,)`."""
+        lengths = np.zeros(len(self.start) + 1, dtype=np.int64)
+        np.cumsum(self.dur, out=lengths[1:])
+        return lengths
+
 
 EMPTY = Intervals(_EMPTY, _EMPTY)
 
@@ -46,16 +60,17 @@ def union(start: Ints, end: Ints) -> Intervals:
         start, end = start[keep], end[keep]
     if len(start) == 0:
         return EMPTY
-    if len(start) > 1 and np.any(start[1:] < start[:-1]):
+    later = start[1:]
+    if (later < start[:-1]).any():
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
+        later = start[1:]
     reach = np.maximum.accumulate(end)
-    first = np.empty(len(start), dtype=bool)
-    first[0] = True
-    np.greater(start[1:], reach[:-1], out=first[1:])
-    begin = np.flatnonzero(first)
-    last = np.append(begin[1:] - 1, len(start) - 1)
-    return Intervals(start[begin], reach[last])
+    apart = (later > reach[:-1]).nonzero()[0]
+    starts, ends = np.empty((2, len(apart) + 1), dtype=np.int64)
+    starts[0], starts[1:] = start[0], later[apart]
+    ends[:-1], ends[-1] = reach[apart], reach[-1]
+    return Intervals(starts, ends)
 
 
 def union_of(*sets: Intervals) -> Intervals:
@@ -92,16 +107,14 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
         return EMPTY
     # Both sets are disjoint, so each b meets a contiguous run of a's: from the first a that ends after b starts
     # to the last a that starts before b ends.
-    first = np.searchsorted(a.end, b.start, side="right")
-    stop = np.searchsorted(a.start, b.end, side="left")
-    count = np.maximum(stop - first, 0)
+    first = a.end.searchsorted(b.start, side="right")
+    count = np.maximum(a.start.searchsorted(b.end, side="left") - first, 0)
     if not count.any():
         return EMPTY
-    which_b = np.repeat(np.arange(len(b)), count)
-    offset = np.arange(len(which_b)) - np.repeat(np.cumsum(count) - count, count)
-    which_a = first[which_b] + offset
-    start = np.maximum(a.start[which_a], b.start[which_b])
-    end = np.minimum(a.end[which_a], b.end[which_b])
+    which_a = (first - count.cumsum() + count).repeat(count)
+    which_a += np.arange(len(which_a))
+    start = np.maximum(a.start[which_a], b.start.repeat(count))
+    end = np.minimum(a.end[which_a], b.end.repeat(count))
     keep = end > start
     return Intervals(start[keep], end[keep])
 
@@ -118,10 +131,9 @@ def covered_before(a: Intervals, when: Ints) -> Ints:
     """Length of `a` that lies before each instant of `when` (ns); shape of `when`."""
     if not len(a):
         return np.zeros(len(when), dtype=np.int64)
-    before = np.concatenate([[0], np.cumsum(a.end - a.start)])
-    index = np.searchsorted(a.start, when, side="right")
-    inside = np.where(index > 0, a.end[np.maximum(index - 1, 0)] - when, 0)
-    covered: Ints = before[index] - np.maximum(inside, 0)
+    index = a.start.searchsorted(when, side="right")
+    left = a.ends[index] - when
+    covered: Ints = a.lengths[index] - np.maximum(left, 0, out=left)
     return covered
 
 
@@ -135,6 +147,5 @@ def contains(a: Intervals, when: Ints) -> Mask:
     """Whether each instant lies inside `a`; its intervals may touch, as windows of neighbouring steps do."""
     if not len(a):
         return np.zeros(len(when), dtype=bool)
-    index = np.searchsorted(a.start, when, side="right") - 1
-    inside: Mask = (index >= 0) & (when < a.end[np.maximum(index, 0)])
+    inside: Mask = when < a.ends[a.start.searchsorted(when, side="right")]
     return inside

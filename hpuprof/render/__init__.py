@@ -26,11 +26,17 @@ def render(report: Report | Comparison, suffix: str) -> str:
         if suffix == ".txt":
             return comparison_text.to_text(report, width=100)
         return comparison_text.dumps(report) if suffix == ".json" else comparison_text.to_markdown(report)
-    from hpuprof.render import json, markdown, text
+    if suffix == ".json":
+        from hpuprof.render.json import dumps
 
+        return dumps(report)
     if suffix == ".txt":
-        return text.to_text(report, width=100)
-    return json.dumps(report) if suffix == ".json" else markdown.to_markdown(report)
+        from hpuprof.render.text import to_text
+
+        return to_text(report, width=100)
+    from hpuprof.render.markdown import to_markdown
+
+    return to_markdown(report)
 
 
 def write(report: Report | Comparison, path: Path, *, force: bool = True) -> Path:

@@ -20,7 +20,7 @@ DECODER = msgspec.json.Decoder(list[Event])
 
 @pytest.fixture(autouse=True)
 def other_cores(monkeypatch):
-    monkeypatch.setattr(ahead, "threaded", lambda: True)
+    monkeypatch.setattr(ahead, "spare_core", lambda: True)
 
 
 def scan(text, exact):

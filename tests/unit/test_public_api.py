@@ -33,6 +33,12 @@ def test_analysis_needs_neither_torch_nor_pandas(samples):
     assert run_python(code) == "False False"
 
 
+def test_json_loads_neither_gates_nor_words(samples):
+    unused = ("hpuprof.gate", "hpuprof.render.markdown", "hpuprof.render.text", "hpuprof.render.sections")
+    code = f"import sys; from hpuprof.cli.main import main; main(['analyze', {str(samples / 'cpu_1_rank')!r}, '--json']); print([p for p in {unused} if p in sys.modules])"
+    assert run_python(code).splitlines()[-1] == "[]"
+
+
 def test_every_public_name_resolves():
     for name in hpuprof.__all__:
         if name == "HPUProfiler" and find_spec("lightning") is None:
