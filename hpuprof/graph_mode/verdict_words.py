@@ -128,9 +128,11 @@ def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: fl
             return f"No: {changes}; the step stays at {duration(base)} (±{within:.0f} %)."
         return f"No: {changes}; {runs}."
     if verdict == "marginal":
-        if best.blocked_by:
-            return f"Not yet: {with_graphs}, but {', '.join(best.blocked_by)} must be removed first{why}{there}."
-        return f"Marginal: {with_graphs}; too close to call{why}{there}."
+        first = f"{', '.join(best.blocked_by)} must be removed first" if best.blocked_by else ""
+        if first and s.median > GAIN:
+            return f"Not yet: {with_graphs}, but {first}{why}{there}."
+        close = f"too close to call, and {first}" if first else "too close to call"
+        return f"Marginal: {with_graphs}; {close}{why}{there}."
     return f"{verdict.capitalize()}: {with_graphs}{why}{there}."
 
 

@@ -38,7 +38,9 @@ def find(situation: Situation) -> Iterator[Change]:
     runs = np.unique(groups[calls])
     fusion = _Fusion(of, groups, calls)
     count, each = len(runs) / program.steps, float(calls.sum()) / program.steps
-    where = f"{each:,.0f} pointwise kernels in {count:,.0f} runs"
+    if count < 1:
+        return
+    where = f"{each:,.0f} pointwise kernels in {count:,.0f} run{'s' if round(count) > 1 else ''}"
     yield Change(where, each, fusion.edit, fusion.ideal, uncertain=True, touches=calls)
 
 

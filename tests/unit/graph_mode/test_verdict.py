@@ -263,6 +263,14 @@ def test_where_only_a_blocked_option_pays_it_is_recommended_as_marginal(part):
     assert not any("could be captured" in line for line in graph.evidence)
 
 
+def test_a_blocked_option_that_may_gain_nothing_is_not_promised(part):
+    close = prediction(option(0.97, 1.09, "module:Decoder_0"))
+    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=close, obstacles=[blocking("Decoder_0")])])
+    assert graph.verdict == "marginal"
+    assert graph.sentence.startswith("Marginal: ")
+    assert graph.sentence.endswith("; too close to call, and HP301 must be removed first.")
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "module", "wraps"),
     [

@@ -44,11 +44,19 @@ def loop(*, kernel: str = POINTWISE, wait: bool = False, optimizer: bool = False
 
 def test_a_run_takes_as_long_as_its_longest_kernel_or_as_what_must_still_be_moved(tmp_path):
     bench = Bench.of(loop(), pointwise_fusion.REMEDY, tmp_path)
-    assert bench.changes[0].where == "3 pointwise kernels in 1 runs"
+    assert bench.changes[0].where == "3 pointwise kernels in 1 run"
     # 40 in kernels becomes 20, and two gaps of 1 go.
     assert bench.now - bench.with_it() == 20 + 2
     # At worst 7 of 9 passes over memory are left.
     assert bench.now - bench.with_it(1.0) == pytest.approx(40 * 2 / 9 + 2, abs=1e-3)
+
+
+def test_what_is_fused_in_fewer_than_all_steps_is_no_change(tmp_path):
+    out = loop()
+    for step in range(4, 10):
+        out.step(step, step * 130, 130)
+        out.host("aten::mm", step * 130 + 5, 20).kernel("gemm", step * 130 + 11, 40, launch=step * 130 + 6)
+    assert Bench.of(out, pointwise_fusion.REMEDY, tmp_path).changes == []
 
 
 def test_the_host_works_less_where_it_sets_the_pace(tmp_path):
