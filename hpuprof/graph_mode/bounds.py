@@ -14,7 +14,7 @@ import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints
-from hpuprof.model.intervals import Intervals, measure, union
+from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
 from hpuprof.model.schema import Activity, Cause, DeviceKind
 from hpuprof.what_if.constants import constants_for, least_kernel_scale
@@ -34,12 +34,18 @@ _NO_LAUNCHING = (
     *(Cause.SYNCHRONISE, Cause.DATA_LOADER, Cause.CALLBACK, Cause.CPU_OPERATOR),
 )
 """Idle time that launching does not explain, and that a settled run has, too; allocation is the graph's own."""
+_BETWEEN = (*_ONE_OFF, Cause.ALLOCATION, *(cause for cause in _NO_LAUNCHING if cause != Cause.DEVICE_LATENCY))
+"""What the host does from one launch to the next that is no launching."""
 MIN_LAUNCHES = 20
 """Launches of kernels that were launched before, from which the time between them has a usual value; by judgement."""
 SLOWER = 2.0
 """The host may need so many times what its launches need at their median distance. In settled public recordings that
 the host paces, it needs 1 to 2 times as much; where twice as much fits into the device's work, no opinion on 60 settled
 ones speaks of a gain that is sure."""
+COLD_CALLS = 10.0
+"""First calls may take so many times as long as later ones, besides what counts as first use; by judgement."""
+MIN_COLD = 10
+"""Device rows from which a cold step shows more than a few odd calls; by judgement."""
 
 
 def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
@@ -102,9 +108,10 @@ def _least(view: RankView, rows: Ints, windows: Intervals) -> float:
 def _paced(view: RankView, windows: Intervals) -> float | None:
     """Return what the host needs for its launches in the windows at their usual distance [ns]; None if it has none.
 
-    A kernel's first launch may load code, so only later ones tell the distance: that holds in a cold recording, too.
-    Where graphs are captured, their launches run later; by judgement, rows must show at least a third of all: the same
-    work runs once before it is captured.
+    Time from one to the next in which the host did anything else, such as allocating, does not count. A kernel's first
+    launch may load code, so only later ones tell the distance: that holds in a cold recording, too. Where graphs are
+    captured, their launches run later; by judgement, rows must show at least a third of all: the same work runs once
+    before it is captured.
     """
     host, device = view.trace.host, view.trace.device
     launching = np.isin(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
@@ -118,7 +125,8 @@ def _paced(view: RankView, windows: Intervals) -> float | None:
         return None
     again = np.ones(len(start), dtype=bool)
     again[np.unique(kernel, return_index=True)[1]] = False
-    apart = np.diff(start)[(again & inside)[1:] & inside[:-1]]
+    elsewhere = measure(union_of(*(view.states[cause] for cause in _BETWEEN)), start[:-1], start[1:])
+    apart = (np.diff(start) - elsewhere)[(again & inside)[1:] & inside[:-1]]
     return float(np.median(apart) * inside.sum()) if len(apart) >= MIN_LAUNCHES else None
 
 
@@ -131,6 +139,7 @@ class Evidence:
     launching: float | None  # device idle while the host launched
     untraced: float  # device idle while nothing was traced on the host: Python between operators, or waiting
     one_off: float  # of the recording: compiling and first use
+    rows: int  # of the rank with the fewest
     paced: tuple[float, float] | None = None  # host at the launches' usual distance: over device busy, over kernels
     without_pace: float = 1.0  # the speed-up of a run at that distance if only the device's work were left of it
 
@@ -152,6 +161,7 @@ class Evidence:
             launching=sum(known) / wall if len(known) == len(spans) else None,
             untraced=sum(s.untraced_ns for s in spans) / wall,
             one_off=sum(s.one_off_fraction for s in spans) / len(spans),
+            rows=min(s.rows for s in spans),
             paced=(host / max(1, busy), host / kernels) if len(paced) == len(spans) else None,
             without_pace=max(1.0, (other + host) / max(1, other + busy)),
         )
@@ -197,3 +207,13 @@ class Evidence:
         if SLOWER * self.paced[1] <= 1.0:
             return "unlikely"
         return "likely" if min(self.high, self.without_pace) >= LIKELY else "marginal"
+
+    @property
+    def by_first_calls(self) -> Verdict:
+        """Whether a cold step would wait for launches without first use, were its other calls far faster later on."""
+        if self.high <= GAIN:
+            return "no"
+        if self.launching is None or self.hidden or self.rows < MIN_COLD:
+            return "cannot say"
+        rest, warm = 1.0 - self.launching, self.launching / COLD_CALLS
+        return "likely" if min(self.high, (rest + warm) / max(rest, 1e-9)) >= LIKELY else "cannot say"

@@ -125,6 +125,8 @@ def _from_device_rows(refusal: Refusal, first: FileRow, predictions: Sequence[Pr
         if refusal.reason == "lost_rows" and verdict in ("likely", "marginal"):
             verdict = "cannot say"  # the device may have worked while it seems idle
     say = words.from_pace if paced and verdict not in ("no", "cannot say") else words.from_bounds
+    if refusal.reason == "first_use" and found.paced is None:
+        verdict, say = found.by_first_calls, words.from_first_calls
     answer = _unanswered(verdict, say(verdict, found, refusal, lead), first, predictions, lacking=refusal)
     return msgspec.structs.replace(answer, basis="device_rows", bounds=found.bounds)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hpuprof.graph_mode.bounds import GAIN, LIKELY, LOSS, Evidence
+from hpuprof.graph_mode.bounds import COLD_CALLS, GAIN, LIKELY, LOSS, Evidence
 from hpuprof.graph_mode.candidates import Candidate, RegionName
 from hpuprof.graph_mode.refusals import LONGER, STEP_TIME, Refusal
 from hpuprof.model.durations import duration
@@ -39,6 +39,16 @@ def from_bounds(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Predi
     word = "Likely" if verdict == "likely" else "Marginal"
     without = f"without that, the step would run {_times(found.without_launching or 1.0)} as fast"
     return f"{word}: the device is {idle}; {without} ({most}); {refusal.why}{there}."
+
+
+def from_first_calls(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Prediction) -> str:
+    """Return the answer of a cold step, of which first use is left out."""
+    if verdict != "likely" or found.launching is None:
+        return from_bounds(verdict, found, refusal, lead)
+    idle = f"{100 * found.launching:.1f} % of the rest idle while the host launches work"
+    faster = f"and would wait for launches {COLD_CALLS:.0f} times as fast, too"
+    most, there = f"at most {_times(found.high)}", replayed_already(lead)
+    return f"Likely: the device is {idle}, {faster} ({most}); {refusal.why}{there}."
 
 
 def from_pace(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Prediction) -> str:

@@ -165,8 +165,9 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True):
         float | None,
         Meta(
             description="What the host needs for the launches in it at their usual pace: their number times the median "
-            "time from one to the next, before launches of kernels that were launched before; None with fewer than 20 "
-            "of those, or where most launches are captured [ns]."
+            "time from one to the next, less waits, copies, allocations and other work between them, before launches "
+            "of kernels that were launched before; None with fewer than 20 of those, or where most launches are "
+            "captured [ns]."
         ),
     ] = None
     one_off_fraction: Annotated[

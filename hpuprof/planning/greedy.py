@@ -120,7 +120,8 @@ class Plan:
         told_before = of_other_runs(before, told=self.told)
         for order, priced in enumerate(taken, 1):
             done.append(priced.change)
-            with_it = np.minimum(pricing.share(done), share)
+            with_it = np.maximum(priced.share, priced.least) if order == 1 else pricing.share(done)
+            with_it = np.minimum(with_it, share)
             gain = before * self._gained(priced, 1.0 - with_it / np.maximum(share, TINY), first=order == 1)
             least = np.minimum(self._least(done, with_it), before)
             after = np.maximum(before - gain, least)
@@ -246,7 +247,7 @@ class Plan:
         if after is None:
             after = base * (1.0 - self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True))
         alone = _saved("alone", base, after, float(np.median(base) - np.median(after)))
-        return msgspec.structs.replace(row, **alone, ceiling_ns=max(row.ceiling_ns or 0.0, alone["alone_high_ns"]))
+        return msgspec.structs.replace(row, **alone)
 
 
 def _columns(name: str, samples: Floats) -> dict[str, float]:

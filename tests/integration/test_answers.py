@@ -133,7 +133,7 @@ RIGHTLY_SILENT = {
     "backward_thread.json": "few_rows",
     "rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz": "few_rows",
     "event_sync_trace.json.gz": "untraced_host",
-    "mi250_minitoy_train_ROCm6_2_kineto.json.gz": "first_use",
+    "base.json.gz": "untraced_host",
 }
 
 

@@ -150,7 +150,29 @@ def test_first_launches_of_kernels_tell_no_pace(tmp_path):
         launched(trace, k, 60_000 + 100 * k, 20, name=f"kernel_{'abcdefghij'[k % 10]}{'klmn'[k // 10]}")
     part = trace.reduce(tmp_path)
     assert part.prediction.span.paced_ns is None
-    assert decide_graph_mode([part]).verdict == "cannot say"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "apart", "dur", "verdict"),
+    [
+        (14, 1000, 20, "likely"),  # the device waits for 98 % of the rest
+        (8, 1000, 20, "cannot say"),  # too few
+        (14, 100, 40, "cannot say"),  # it does not wait for launches ten times as fast
+        (14, 100, 98, "no"),
+    ],
+)
+def test_without_a_pace_the_rest_of_a_cold_step_is_judged(tmp_path, kernels, apart, dur, verdict):
+    """Each kernel is launched once, in operators that leave no pause; setting up comes first."""
+    trace = TraceBuilder()
+    launched(trace, 0, 0, dur)
+    trace.host("aten::to", 100, 40_000).host("cudaGetDeviceProperties", 100, 40_000, cat="cuda_runtime")
+    for k in range(1, kernels):
+        at = 40_100 + apart * (k - 1)
+        trace.host(f"aten::op_{k}", at, apart)
+        trace.kernel(f"kernel_{'abcdefghijklmn'[k]}", at + 5, dur, launch=at + 2, call_dur=2)
+    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    assert (graph.verdict, graph.reason) == (verdict, "first_use")
+    assert verdict == "no" or "setting the device up for the first time takes" in graph.sentence
 
 
 def test_the_busiest_stream_bounds_and_communication_does_not(tmp_path):

@@ -113,7 +113,7 @@ def test_a_read_is_found_with_its_operator_and_costs_what_the_host_waits(tmp_pat
     assert row.where == "aten::item in between modules"
     assert row.per_step == pytest.approx(1.0)
     assert row.alone_ns > 20_000
-    assert row.alone_high_ns <= row.ceiling_ns
+    assert row.alone_high_ns <= row.ceiling_ns * (1 + 1e-9)
 
 
 def test_a_read_that_a_wait_completes_goes_with_the_wait(tmp_path):
