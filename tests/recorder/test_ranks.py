@@ -107,9 +107,9 @@ def test_two_nodes_with_equal_local_ranks(tmp_path: Path, program: Programs) -> 
 
 
 def test_a_killed_rank_leaves_no_half_file_and_hangs_nobody(tmp_path: Path, program: Programs) -> None:
-    # Who waited for the dead would do so for 300 s, gloo for 1800: longer than a program may run.
+    # Who waited for the dead would do so for 300 s, gloo for 1800: longer than a program may run. Torchrun names whom it
+    # sees fail first, the dead one or its peer, whose connection broke; half a file shows that it died in writing.
     done = program(tmp_path, TORCHRUN, "2", "1", "killed", ends_well=False)
-    assert "Signal 9" in done.stderr or "SIGKILL" in done.stderr
     assert {read(p)["hpuprof"]["rank"] for p in files(tmp_path) if not p.name.startswith(".")} <= {0}
     assert [p.suffix for p in tmp_path.rglob("*_1.*")] == [".part"]
     assert "trained" not in done.stdout
