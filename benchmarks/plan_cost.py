@@ -24,7 +24,7 @@ def costs(path: str) -> tuple[float, float]:
     from hpuprof import pipeline
     from hpuprof.ingest.discover import discover
     from hpuprof.ingest.read import read_trace
-    from hpuprof.memory import unhurried_memory
+    from hpuprof.process_memory import unhurried_memory
 
     spent = {"reading": 0.0, "plan": 0.0}
 

@@ -30,7 +30,6 @@ from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
 from hpuprof.ingest.discover import TraceFile, identity_inside
-from hpuprof.memory import return_memory
 from hpuprof.model.intervals import measure
 from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
 from hpuprof.model.partial import RankPartial
@@ -40,6 +39,7 @@ from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
 from hpuprof.planning.greedy import plan_rows
+from hpuprof.process_memory import return_memory
 from hpuprof.what_if.constants import read_profile
 from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, critical_tables, with_criticality
 from hpuprof.what_if.critical_walk import CriticalSlice, Places, critical_slices, places

@@ -18,11 +18,11 @@ from hpuprof.errors import TraceFormatError, UsageError
 from hpuprof.files import IrregularFileError, unreadable_trace
 from hpuprof.ingest.discover import TraceFile
 from hpuprof.ingest.location import State, local_path, shown, state
-from hpuprof.memory import unhurried_memory
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.options import ReduceOptions
+from hpuprof.process_memory import unhurried_memory
 
 ATTEMPTS = 3
 _PAUSE_S = 0.5  # before the second attempt; twice as long before the third

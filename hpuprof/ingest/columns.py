@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.memory import return_memory
 from hpuprof.model.arrays import Codes, Ints
+from hpuprof.process_memory import return_memory
 
 
 class Interner(dict[Any, int]):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpuprof.memory import return_memory
+from hpuprof.process_memory import return_memory
 
 
 def resident_bytes() -> int:
