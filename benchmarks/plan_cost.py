@@ -60,7 +60,7 @@ def main() -> None:
                 runs.append(pool.submit(costs, str(path)).result())
         reading, plan = (statistics.median(side) for side in zip(*runs, strict=True))
         ratio = statistics.median(b / a for a, b in runs)
-        lines.append(f"| {path.name.split('.')[0]} | {reading:.2f} | {plan:.2f} | {ratio:.2f} |")
+        lines.append(f"| {path.parent.name}/{path.name.split('.')[0]} | {reading:.2f} | {plan:.2f} | {ratio:.2f} |")
         print(lines[-1], flush=True)
     if options.into:
         put_into(options.into, "\n".join(lines), BEGIN, END)
