@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from hpuprof.analysis.modules import thread_codes
+from hpuprof.analysis.modules import calls_inside
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Ints
@@ -42,13 +42,9 @@ def cpu_operators(view: RankRows) -> Intervals:
     launches = np.unique(view.links.launch[view.links.launch >= 0])
     if not (family.row_per_kernel and family.correlated and len(launches) and len(nesting.rows)):
         return EMPTY
-    base = thread_codes(trace)[host.track] * (trace.end_ns + 1)
 
     def inside(calls: Ints) -> Ints:
-        """Count the calls that begin in each operator."""
-        keys = np.sort(base[calls] + host.start[calls])
-        low, high = (np.searchsorted(keys, base[nesting.rows] + edge) for edge in (nesting.start, nesting.end))
-        return high - low
+        return calls_inside(trace, calls, nesting.rows, nesting.start, nesting.end)
 
     if inside(launches)[nesting.parent < 0].sum() < _LAUNCHING * len(launches):
         return EMPTY

@@ -13,7 +13,7 @@ import numpy as np
 
 from hpuprof.analysis.cpu_operators import cpu_operators
 from hpuprof.analysis.host_calls import HostCallKind, HostCalls
-from hpuprof.analysis.modules import thread_codes
+from hpuprof.analysis.modules import calls_inside
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.step_completion import unrecorded_until
 from hpuprof.analysis.steps import Steps
@@ -96,15 +96,14 @@ def silences(view: RankRows) -> Intervals:
     shown = any_of(host.kind, (HostKind.OP, HostKind.RUNTIME, HostKind.PYTHON)) & (host.activity != Activity.STEP)
     shown |= host.activity == Activity.OPTIMIZER
     shown &= rows | (view.host_roles == Role.MAIN)
-    calls = union(host.start[shown], host.end[shown])
-    long = calls.start[1:] - calls.end[:-1] >= _PAUSE_NS
-    return Intervals(calls.end[:-1][long], calls.start[1:][long])
+    return _pauses(union(host.start[shown], host.end[shown]), long=True)
 
 
-def _pauses(calls: Intervals) -> Intervals:
-    """Return the short pauses between calls."""
-    short = calls.start[1:] - calls.end[:-1] < _PAUSE_NS
-    return Intervals(calls.end[:-1][short], calls.start[1:][short])
+def _pauses(calls: Intervals, *, long: bool = False) -> Intervals:
+    """Return the short pauses between calls, or the long ones."""
+    begin, end = calls.end[:-1], calls.start[1:]
+    chosen = (end - begin >= _PAUSE_NS) == long
+    return Intervals(begin[chosen], end[chosen])
 
 
 def _around(trace: Trace, calls: Mask, rows: Mask) -> Intervals:
@@ -114,10 +113,7 @@ def _around(trace: Trace, calls: Mask, rows: Mask) -> Intervals:
     marks = np.flatnonzero(calls)
     if not len(ops) or not len(marks):
         return EMPTY
-    base = thread_codes(trace)[host.track] * (trace.end_ns + 1)
-    keys = np.sort(base[marks] + host.start[marks])
-    first, stop = (np.searchsorted(keys, base[ops] + edge[ops]) for edge in (host.start, host.end))
-    holding = ops[stop > first]
+    holding = ops[calls_inside(trace, marks, ops, host.start[ops], host.end[ops]) > 0]
     return union(host.start[holding], host.end[holding])
 
 

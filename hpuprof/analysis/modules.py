@@ -169,6 +169,15 @@ def thread_codes(trace: Trace) -> Ints:
     return np.array([codes.setdefault(t.runs_on, len(codes)) for t in trace.tracks], dtype=np.int64)
 
 
+def calls_inside(trace: Trace, calls: Ints, rows: Ints, start: Ints, end: Ints) -> Ints:
+    """Count the host rows `calls` that begin in each of the `rows`: on its OS thread, from `start` to `end` [ns]."""
+    host, thread = trace.host, thread_codes(trace) * (trace.end_ns + 1)
+    keys = np.sort(thread[host.track[calls]] + host.start[calls])
+    base = thread[host.track[rows]]
+    count: Ints = np.searchsorted(keys, base + end) - np.searchsorted(keys, base + start)
+    return count
+
+
 def module_calls(view: RankRows) -> ModuleCalls:
     """Find the module calls by the best evidence in the trace; empty (source `none`) without any."""
     trace, host = view.trace, view.trace.host

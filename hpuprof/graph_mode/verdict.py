@@ -120,13 +120,14 @@ def _from_device_rows(refusal: Refusal, first: FileRow, predictions: Sequence[Pr
     paced = refusal.reason in DISTURBED
     if not paced and verdict in ("unlikely", "marginal") and (nowhere := points_nowhere(found)):
         paced, refusal = True, nowhere
-    if paced:
+    say = words.from_bounds
+    if refusal.reason == "first_use" and found.paced is None:
+        verdict, say = found.by_first_calls, words.from_first_calls
+    elif paced:
         verdict = found.by_pace
         if refusal.reason == "lost_rows" and verdict in ("likely", "marginal"):
             verdict = "cannot say"  # the device may have worked while it seems idle
-    say = words.from_pace if paced and verdict not in ("no", "cannot say") else words.from_bounds
-    if refusal.reason == "first_use" and found.paced is None:
-        verdict, say = found.by_first_calls, words.from_first_calls
+        say = words.from_pace if verdict not in ("no", "cannot say") else say
     answer = _unanswered(verdict, say(verdict, found, refusal, lead), first, predictions, lacking=refusal)
     return msgspec.structs.replace(answer, basis="device_rows", bounds=found.bounds)
 
