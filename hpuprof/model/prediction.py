@@ -60,9 +60,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     high: Annotated[float, Meta(description="95th percentile.")]
     at_most: Annotated[
         bool,
-        Meta(
-            description="The median lies at a bound that cut the samples: not more than this, how much less is unknown."
-        ),
+        Meta(description="A bound cut half of the samples: not more than `high`, how much less is unknown."),
     ] = False
 
 

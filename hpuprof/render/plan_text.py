@@ -22,7 +22,7 @@ def to_plan(report: Report, *, width: int = 80, color: bool = False) -> str:
     """Return the plan with advice, code, costs and unknowns, what adds too little, and what cannot be said."""
     paper, rows = Paper(width=width, color=color), report.data.plan
     taken = [row for row in rows if row.order is not None]
-    said = report.headline.first or (report.headline.sentence if taken else refused(rows))
+    said = report.headline.sentence if taken else report.headline.first or refused(rows)
     paper.line(said, style="bold")
     if all(row.why for row in rows) and report.graph_mode.verdict in ("likely", "marginal"):
         paper.line(f"Graph mode: {report.graph_mode.sentence}")

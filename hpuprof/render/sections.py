@@ -71,7 +71,7 @@ def ratio(value: float) -> str:
 def span(interval: Interval) -> str:
     """Format a speed-up with its 90 % interval."""
     if interval.at_most:
-        return f"at most {ratio(interval.median)} (≥ {interval.low:.2f})"
+        return f"at most {ratio(interval.high)} (≥ {interval.low:.2f})"
     return f"{ratio(interval.median)} ({interval.low:.2f}–{interval.high:.2f})"
 
 

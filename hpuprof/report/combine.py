@@ -24,7 +24,7 @@ from hpuprof.ranks.rank_tables import AcrossRanks, Main, across_ranks
 from hpuprof.report.findings import culprit, find
 from hpuprof.report.headline import headline
 from hpuprof.report.headline_metrics import UsedSteps, build_metrics, overlap_degree, share
-from hpuprof.report.job_plan import first_line, plan_of
+from hpuprof.report.job_plan import plan_of
 from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
 from hpuprof.report.recordings import RecordingKind, kind_of, recording_kinds
 from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
@@ -94,7 +94,7 @@ def combine(
     return ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
-        headline=headline(_bound(used), context, population, held_up, first_line(plan)),
+        headline=headline(_bound(used), context, population, held_up, plan),
         metrics=metrics,
         findings=findings,
         graph_mode=by_kind.answer,

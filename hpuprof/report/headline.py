@@ -11,7 +11,8 @@ from hpuprof.model.durations import duration
 from hpuprof.model.metrics import IDLE, Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import CAUSE_CLAUSE, Cause
-from hpuprof.model.tables import Row, StepKindRow, SuspectRow
+from hpuprof.model.tables import PlanRow, Row, StepKindRow, SuspectRow
+from hpuprof.report.job_plan import KEEP_PACE, first_line
 from hpuprof.report.model import Headline
 from hpuprof.report.rank_findings import DOING, doing, name_of
 from hpuprof.report.rule import Context
@@ -39,19 +40,23 @@ SMALLEST_SHARE = 0.0005
 """Phases and causes of idle time below this share of the step would show as 0.0 %."""
 
 
-def headline(bound: Bound, context: Context, population: str, culprit: SuspectRow | None, first: str) -> Headline:
-    """Say what limits the step time of the chosen recordings: the rank that holds the others up, else the bound.
+def headline(
+    bound: Bound, context: Context, population: str, culprit: SuspectRow | None, plan: Sequence[PlanRow]
+) -> Headline:
+    """Say what limits the step time of the chosen recordings, and the first line of the plan.
 
-    `first`: what to change first, in words.
+    What limits it is the rank that holds the others up, else the bound.
     """
     if culprit is not None:
-        sentence, deciding = _held_up(context, culprit)
+        sentence, deciding = _held_up(context, culprit, plan)
     else:
         sentence, deciding = _answer(bound, context.values, [part for _, part in context.main])
     lead = context.main[0][0] if context.main else None
+    first = first_line(plan)
+    kinds = _of_kind(context.main[0][1].step_kinds if context.main else [])
     return Headline(
         bound=bound.kind,
-        sentence=f"{sentence}.{_of_kind(context.main[0][1].step_kinds if context.main else [])}",
+        sentence=" ".join(said for said in (f"{sentence}.", first, kinds) if said),
         first=first,
         deciding=deciding,
         population=population,
@@ -66,22 +71,26 @@ def _of_kind(kinds: Sequence[StepKindRow]) -> str:
     if used is None or not others:
         return ""
     listed = _listed([f"{k.kind} ({_percent(k.time_fraction)})" for k in others])
-    return f" Kind of step: {used.kind} ({_percent(used.time_fraction)} of the time); beside it: {listed}."
+    return f"Kind of step: {used.kind} ({_percent(used.time_fraction)} of the time); beside it: {listed}."
 
 
-def _held_up(context: Context, culprit: SuspectRow) -> tuple[str, list[str]]:
+def _held_up(context: Context, culprit: SuspectRow, plan: Sequence[PlanRow]) -> tuple[str, list[str]]:
     """Name the cause where others only wait for it; what they show meanwhile is a symptom."""
     ranks = len({row.rank for row, _ in context.main})
-    now = float(context.values["step_time_p50"] or 0)
     meanwhile = doing(context)
     why = f", because it is {DOING[meanwhile]}" if meanwhile else ""
-    saved = culprit.saved_fraction or 0.0
-    between = f"−{_percent(saved)}; {_percent(culprit.low_fraction)} to {_percent(culprit.high_fraction)}"
-    better = f"a step would take {duration(now * (1 - saved))} instead of {duration(now)} ({between})"
+    between = f"{_percent(culprit.low_fraction)} to {_percent(culprit.high_fraction)}"
+    saved = _percent(culprit.saved_fraction or 0.0)
+    line = next((row for row in plan if row.remedy == KEEP_PACE and row.order == 1), None)
+    if line is not None:
+        better = (
+            f"a step would take {duration(line.after_ns)} instead of {duration(line.before_ns)} (−{saved}; {between})"
+        )
+    else:
+        better = f"a step would take {saved} less ({between})"
     who = name_of(culprit)
     return f"{who[0].upper()}{who[1:]} holds up all {ranks} ranks{why}: if it kept pace, {better}", [
-        "straggler_cost_fraction",
-        "step_time_without_straggler",
+        "straggler_cost_fraction"
     ]
 
 

@@ -149,3 +149,24 @@ def test_metrics_follow_from_the_step_table(samples, sample):
     for step in report.steps.itertuples():
         if step.device_idle_ns is not None and step.device_idle_ns == step.device_idle_ns:
             assert causes.get((step.rank, step.step), 0) == step.device_idle_ns
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_the_headline_says_what_the_first_line_of_the_plan_gives(samples, sample):
+    report = report_of(sample)
+    first = next((row for row in report.data.plan if row.order == 1), None)
+    if first is not None:
+        for ns in (first.before_ns, first.after_ns):
+            assert measured(ns, "ns") in report.headline.sentence
+        assert first.where.lower() in report.headline.sentence.lower()
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_no_answer_says_at_most_and_allows_for_more(samples, sample):
+    graph = report_of(sample).graph_mode
+    said = re.search(r"at most ([\d.]+)× as fast", graph.sentence)
+    if said is None:
+        return
+    assert graph.speedup.at_most
+    assert said[1] == f"{graph.speedup.high:.2f}"
+    assert graph.base_step_ns / graph.step_time_ns.median <= graph.speedup.high
