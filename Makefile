@@ -18,8 +18,8 @@ demo: $(VENV)/bin/hpuprof
 	  printf '\n== hpuprof analyze %s\n' "$$sample"; \
 	  $(VENV)/bin/hpuprof analyze "$$sample" --quiet | sed -n '1,/^$$/p'; \
 	done
-	@printf '\n== and at length: hpuprof analyze sample_traces/hpu_g3_lazy_8_ranks/\n\n'
-	@$(VENV)/bin/hpuprof analyze sample_traces/hpu_g3_lazy_8_ranks/ --quiet
+	@printf '\n== and at length: hpuprof analyze sample_traces/hpu_g3_lazy_8_ranks/ --full\n\n'
+	@$(VENV)/bin/hpuprof analyze sample_traces/hpu_g3_lazy_8_ranks/ --full --quiet
 
 $(VENV)/bin/hpuprof: pyproject.toml setup.py $(shell find hpuprof native -type f -not -name '*.pyc')
 	rm -rf build  # setuptools would put what lies there into the wheel, deleted modules too

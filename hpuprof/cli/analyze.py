@@ -20,6 +20,7 @@ from hpuprof.cli.common import (
     show,
     source_options,
 )
+from hpuprof.errors import UsageError
 
 
 @click.command("analyze")
@@ -33,6 +34,8 @@ from hpuprof.cli.common import (
     metavar="CLOCK",
     help="How to align host clocks: collective, raw or manifest:FILE (JSON, host to offset_ns). [default: collective]",
 )
+@click.option("--full", is_flag=True, help="Print every table, not only the answer.")
+@click.option("--brief", is_flag=True, help="Print the answer as one JSON document of at most 6 kB.")
 @click.option("--strict", is_flag=True, default=None, help="Fail (exit 3) when rows or files were lost.")
 @gate_options
 @redact_option
@@ -47,12 +50,16 @@ def command(
     junit: Path | None,
     redact: bool,
     clock: str | None,
+    full: bool,
+    brief: bool,
 ) -> int:
     """Show where step time goes and whether graph mode would help: host and device time, idle causes, findings.
 
     PATH is a trace file, a directory, a pattern, or a URL of one (s3, gs, hdfs, http …); directories are searched for
     .json, .json.gz and hardware-profiler .csv files.
     """
+    if source.as_json + full + brief > 1:
+        raise UsageError("--json, --full and --brief exclude each other")
     gates = chosen_gates(fail_on, junit, changes=False)
     if output is not None:
         from hpuprof.files import check_target
@@ -77,8 +84,13 @@ def command(
         say(f"wrote {output}")
     if source.as_json:
         click.echo(render(report, ".json"), nl=False)
-    elif output is None:
+    elif brief:
+        from hpuprof.render.brief import to_brief
+
+        click.echo(to_brief(report, source.paths), nl=False)
+    elif full or output is None:
+        from hpuprof.render.card import to_card
         from hpuprof.render.text import to_text
 
-        show(to_text, report)
+        show(to_text if full else to_card, report)
     return conclude(results, junit, command="analyze")

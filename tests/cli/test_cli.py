@@ -10,18 +10,6 @@ import sys
 import jsonschema
 import pytest
 
-from hpuprof.cli.main import main
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        code = main([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
-
 
 def shell(*arguments, **kwargs):
     return subprocess.run(
@@ -30,7 +18,7 @@ def shell(*arguments, **kwargs):
 
 
 def test_analyze_answers_first(run, samples):
-    code, out, err = run("analyze", samples / "hpu_g1_lazy")
+    code, out, err = run("analyze", samples / "hpu_g1_lazy", "--full")
     assert (code, err) == (0, "")
     assert out.startswith("Host-bound: the device sat idle 56.3 % of the step while")
     for title in (
@@ -49,8 +37,9 @@ def test_analyze_answers_first(run, samples):
 @pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "lightning_1_rank"])
 def test_text_fits_its_width(run, samples, monkeypatch, columns, sample):
     monkeypatch.setenv("COLUMNS", str(columns))
-    _, out, _ = run("analyze", samples / sample)
-    assert max(len(line) for line in out.splitlines()) <= columns
+    for option in ([], ["--full"]):
+        _, out, _ = run("analyze", samples / sample, *option)
+        assert max(len(line) for line in out.splitlines()) <= columns
 
 
 def test_color_only_when_asked(run, samples, monkeypatch):
@@ -260,7 +249,7 @@ def test_hostile_names_stay_text(run, tmp_path):
         .kernel(evil, 60, 20, launch=10)
         .write(tmp_path / "a.json")
     )
-    _, out, _ = run("analyze", path)
+    _, out, _ = run("analyze", path, "--full")
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert "[31mred" in out

@@ -7,18 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hpuprof.cli.main import main
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
-    def call(*arguments):
-        code = main([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
-
 
 def test_merge_says_what_it_wrote_on_stderr(run, samples: Path, tmp_path: Path):
     code, out, err = run("merge", samples / "hpu_g3_lazy_8_ranks", "-o", tmp_path / "m.json.gz")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import REAL_TRACES
+from first_screen import fits
 from sample_reports import SAMPLES, report_at
 
 from hpuprof.errors import HpuprofError
@@ -135,6 +136,10 @@ RIGHTLY_SILENT = {
     "event_sync_trace.json.gz": "untraced_host",
     "base.json.gz": "untraced_host",
 }
+
+
+def test_every_answer_fits_one_screen_and_six_kilobytes(report):
+    fits(report)
 
 
 @pytest.mark.skipif(not REAL, reason="no real traces")

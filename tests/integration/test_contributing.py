@@ -54,7 +54,7 @@ class Copy:
     def all_forms(self, traces: Path) -> tuple[str, dict, str]:
         """Return the report as text, JSON and HTML."""
         page = self.folder / "page.html"
-        text = self.run("analyze", traces, "--quiet")
+        text = self.run("analyze", traces, "--quiet", "--full")
         report = json.loads(self.run("analyze", traces, "--json", "--quiet"))
         self.run("analyze", traces, "--quiet", "-o", page)
         return text, report, page.read_text(encoding="utf-8")

@@ -1,0 +1,181 @@
+"""The answer on one screen of a terminal: what bounds the step, what to change first, and where to read on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hpuprof.model.metrics import IDLE
+from hpuprof.render.column_words import CAUSE
+from hpuprof.render.formats import duration, percent, shorten
+from hpuprof.render.sections import data_quality_by_code, recorded_on
+from hpuprof.render.text import MIN_WIDTH, Paper
+from hpuprof.render.what_to_do import Line, what_to_do
+from hpuprof.report.headline import SMALLEST_SHARE
+from hpuprof.report.model import Report
+
+LINES = 25
+"""Of a card at most, 80 columns wide."""
+MOST_LINES_OF_PLAN = 3
+_BAR = 64
+_BUSY = {
+    "compute_fraction": ("computing", "█"),
+    "exposed_communication_fraction": ("only communicating", "▓"),
+    "exposed_copy_fraction": ("only copying", "▒"),
+}
+_PHASES = {
+    "input_fraction": ("fetching data", "░"),
+    "operators_fraction": ("forward and other operators", "█"),
+    "backward_fraction": ("backward", "▓"),
+    "optimizer_fraction": ("optimizer", "▒"),
+    "no_operator_fraction": ("no operator", "·"),
+}
+"""Of the host, where no device was traced."""
+_IDLE = ("idle", "·")
+_UNLIKE = 0.1
+"""By what share mean and median step time differ where both are told."""
+
+
+@dataclass
+class _Block:
+    """Some lines of the card. `spare`: the higher, the sooner it is left out where all are too many; 0: never."""
+
+    paper: Paper
+    spare: int = 0
+    text: str = field(init=False, default="")
+
+    def done(self) -> _Block:
+        text = self.paper.text()
+        self.text = text if text.strip() else ""
+        return self
+
+    @property
+    def lines(self) -> int:
+        return self.text.count("\n")
+
+
+def to_card(report: Report, *, width: int = 80, color: bool = False) -> str:
+    """Return the answer in at most 25 lines, as text of `width` columns (at least 72)."""
+    width = max(MIN_WIDTH, width)
+    blocks = [block.done() for block in _blocks(report, width, color)]
+    while sum(block.lines for block in blocks) > LINES and any(block.spare for block in blocks):
+        blocks.remove(max(blocks, key=lambda block: block.spare))
+    return "".join(block.text for block in blocks)
+
+
+def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noqa: FBT001  as Paper has it
+    def block(spare: int = 0) -> _Block:
+        return _Block(Paper(width=width, color=color), spare)
+
+    top = block()
+    top.paper.line(_cut(report.headline.sentence, 4 * width - 16), style="bold")
+    yield top
+    step = block(spare=2)
+    step.paper.line("")
+    step.paper.line(_cut(_recorded(report), width), style="dim")
+    _step(report, step.paper, width)
+    yield step
+    todo = what_to_do(report)
+    first = block()
+    first.paper.heading("What to change first")
+    if todo.nothing:
+        first.paper.line(_cut(todo.nothing, 3 * width - 20), 2)
+    for line in todo.lines[:1]:
+        _change(line, first.paper, width, advice=2)
+    yield first
+    for line in todo.lines[1:MOST_LINES_OF_PLAN]:
+        more = block(spare=line.order + 2)
+        _change(line, more.paper, width, advice=1)
+        yield more
+    answer = block()
+    answer.paper.line("")
+    answer.paper.line(_cut(f"Graph mode? {report.graph_mode.sentence}", 3 * width - 20))
+    yield answer
+    yield _gates(report, block(), width)
+    found = block(spare=1)
+    if todo.others:
+        others = ", ".join(f"{other.finding.code} {other.finding.title}" for other in todo.others)
+        found.paper.line(_cut(f"{todo.title}: {others}", 2 * width - 10))
+    yield found
+    quality = data_quality_by_code(report)
+    rows = block()
+    errors = {row.code for row in report.data.diagnostics if row.severity == "error"}
+    for code, text in [one for one in quality if one[0] in errors][:2]:
+        rows.paper.line(shorten(f"{code} {text}", 2 * width - 30), style="red")
+    rest = [f"{code} {text.partition(':')[0]}" for code, text in quality if code not in errors]
+    if rest:
+        rows.paper.line(_cut(f"Data quality: {', '.join(rest)}", width))
+    yield rows
+    end = block()
+    end.paper.line("")
+    end.paper.line(
+        _cut(_more([*(f.code for f in report.findings), *(code for code, _ in quality)]), width), style="dim"
+    )
+    yield end
+
+
+def _recorded(report: Report) -> str:
+    """Name what was recorded, and how much of it the answer covers."""
+    section = recorded_on(report.data)
+    row = next(iter(section.rows), None) if section else None
+    if row is None:
+        return report.headline.population
+    device, mode, _, name = row
+    return f"{name or device}, {mode}: {report.headline.population}"
+
+
+def _step(report: Report, paper: Paper, width: int) -> None:
+    """Draw the step's time by what its device did, or by the host's phases where none was traced."""
+    mean, median = report.metrics["step_time_mean"].value, report.metrics["step_time_p50"].value
+    if mean is None:
+        return
+    device = report.metrics["device_busy_fraction"].value is not None
+    parts = [
+        (words, sign, float(value))
+        for name, (words, sign) in (_BUSY if device else _PHASES).items()
+        if (value := report.metrics[name].value) and value >= SMALLEST_SHARE
+    ]
+    idle = report.metrics["device_idle_fraction"].value if device else None
+    if idle:
+        parts.append((*_IDLE, float(idle)))
+    bar = "".join(sign * round(share * _BAR) for _, sign, share in parts)
+    paper.line(f"{f'Step {duration(mean)}':{width - _BAR - 1}} {bar[:_BAR]}")
+    said = [f"{sign} {words} {percent(share)}" for words, sign, share in parts]
+    why = sorted(
+        ((report.metrics[name].value or 0, CAUSE[cause.name.lower()]) for cause, name in IDLE.items()), reverse=True
+    )
+    causes = ", ".join(f"{cause} {percent(share)}" for share, cause in why[:3] if share >= SMALLEST_SHARE)
+    if median and abs(median / mean - 1) > _UNLIKE:
+        said.insert(0, f"(median {duration(median)})")
+    paper.line(_cut("  ".join(said) + (f": {causes}" if idle and causes else ""), 2 * width - 10))
+
+
+def _change(line: Line, paper: Paper, width: int, *, advice: int) -> None:
+    """Add a line of the plan: what, what it gives and explains, and how; texts in at most `advice` lines."""
+    paper.line(_cut(f"{line.order}. {line.what}", advice * (width - 2) - 10 * (advice - 1)), 2)
+    codes = ", ".join(finding.code for finding in line.explains)
+    paper.line(_cut(f"{line.gives}{f'; explains {codes}' if codes else ''}", width - 5), 5, "bold")
+    if line.todo:
+        paper.line(_cut(f"→ {line.todo}", advice * (width - 5) - 10 * (advice - 1)), 5, "cyan")
+
+
+def _gates(report: Report, block: _Block, width: int) -> _Block:
+    results = report.data.gates
+    if results:
+        passed = sum(gate.outcome == "passed" for gate in results)
+        block.paper.line(f"Gates: {passed} of {len(results)} passed")
+    for gate in [gate for gate in results if gate.outcome != "passed"][:2]:
+        block.paper.line(_cut(f"{gate.outcome}: {gate.gate}: {gate.text}", width - 2), 2, "red")
+    return block
+
+
+def _more(codes: list[str]) -> str:
+    explained = f", explain {codes[0]}" if codes else ""
+    return f"More: --full, -o report.html; hpuprof plan, advise{explained}"
+
+
+def _cut(text: str, room: int) -> str:
+    """Cut a text that is too long at a word."""
+    if len(text) <= room:
+        return text
+    return text[: room - 1].rsplit(" ", 1)[0].rstrip(" ,;:") + "…"
