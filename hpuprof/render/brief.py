@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hpuprof import __version__
+from hpuprof._version import __version__
 from hpuprof.model.metrics import BUDGET
 from hpuprof.render.json import inert_json
 from hpuprof.render.sections import data_quality_by_code
