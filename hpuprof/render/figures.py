@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Any
 from hpuprof.model.metrics import IDLE
 from hpuprof.model.tables import StepRow, StepWaitRow
 from hpuprof.render.column_words import CAUSE
-from hpuprof.render.drawing import COLOURS, bars, blank, by_rank, down, heat_map, in_ms, label, rows_of
+from hpuprof.render.drawing import (
+    COLOURS,
+    bars,
+    blank,
+    by_rank,
+    down,
+    heat_map,
+    in_ms,
+    label,
+    points,
+    rows_of,
+    spread,
+    tick,
+)
 from hpuprof.render.formats import duration, percent, size
 from hpuprof.render.memory_figures import memory, memory_over_time
 from hpuprof.render.sections import captured, span
@@ -107,6 +120,7 @@ def step_times(report: Report) -> go.Figure | None:
     At most 32 ranks and 200 steps of each. Steps that are left out of medians are hollow.
     """
     chosen = rows_of(report, "ranks")[:MAX_POINT_RANKS]
+    ranks = [f"rank {r.rank}" for r in chosen]
     steps = by_rank(rows_of(report, "steps"))
     figure = blank(height=150 + 30 * len(chosen))
     drawn = False
@@ -115,38 +129,18 @@ def step_times(report: Report) -> go.Figure | None:
         if not shown:
             continue
         drawn = True
+        colour, symbol = ("rgba(68,119,170,0.6)", "circle") if used else ("#999999", "circle-open")
         why = [f" ({s.excluded})" if s.excluded else "" for s in shown]
-        figure.add_scatter(
-            name=name,
-            mode="markers",
-            x=[in_ms(s.wall_ns) for s in shown],
-            y=[f"rank {s.rank}" for s in shown],
-            hovertext=[
-                f"rank {s.rank}, step {s.step}{w}: {duration(s.wall_ns)}" for s, w in zip(shown, why, strict=True)
-            ],
-            hoverinfo="text",
-            marker={
-                "color": "rgba(68,119,170,0.6)" if used else "#999999",
-                "size": 9,
-                "symbol": "circle" if used else "circle-open",
-            },
-        )
+        texts = [f"rank {s.rank}, step {s.step}{w}: {duration(s.wall_ns)}" for s, w in zip(shown, why, strict=True)]
+        marker = {"color": colour, "size": 9, "symbol": symbol}
+        points(figure, texts, [s.wall_ns for s in shown], [f"rank {s.rank}" for s in shown], name=name, marker=marker)
     if not drawn:
         return None
     for name, column, colour in (("median", "step_p50_ns", "#ee6677"), ("90th percentile", "step_p90_ns", "#aa3377")):
         values = [getattr(r, column) for r in chosen]
-        figure.add_scatter(
-            name=name,
-            mode="markers",
-            x=[in_ms(v) for v in values],
-            y=[f"rank {r.rank}" for r in chosen],
-            hovertext=[f"rank {r.rank}, {name}: {duration(v)}" for r, v in zip(chosen, values, strict=True)],
-            hoverinfo="text",
-            marker={"symbol": "line-ns", "size": 22, "line": {"width": 3, "color": colour}},
-        )
-    figure.update_yaxes(
-        categoryorder="array", categoryarray=[f"rank {r.rank}" for r in chosen][::-1], range=[-0.6, len(chosen) - 0.4]
-    )
+        texts = [f"{row}, {name}: {duration(v)}" for row, v in zip(ranks, values, strict=True)]
+        points(figure, texts, values, ranks, name=name, marker=tick(colour, 22))
+    figure.update_yaxes(categoryorder="array", categoryarray=ranks[::-1], range=[-0.6, len(chosen) - 0.4])
     figure.update_xaxes(title="step time, ms")
     return figure
 
@@ -228,8 +222,8 @@ def _by_step(
 
 def graph_options(report: Report) -> go.Figure | None:
     """Predicted step time of each way to use graphs with its 90 % interval, against the step time now."""
-    graph = report.graph_mode
-    if not graph.options or graph.base_step_ns is None:
+    graph, now = report.graph_mode, report.graph_mode.base_step_ns
+    if not graph.options or now is None:
         return None
     options = graph.options[:MAX_BARS]
     names = [label(captured(o)) for o in options]
@@ -237,16 +231,14 @@ def graph_options(report: Report) -> go.Figure | None:
     figure.add_bar(
         orientation="h",
         y=["as now", *names],
-        x=[in_ms(graph.base_step_ns), *(in_ms(o.step_time_ns.median) for o in options)],
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [0, *(in_ms(o.step_time_ns.high - o.step_time_ns.median) for o in options)],
-            "arrayminus": [0, *(in_ms(o.step_time_ns.median - o.step_time_ns.low) for o in options)],
-            "color": "#888888",
-        },
+        x=[in_ms(now), *(in_ms(o.step_time_ns.median) for o in options)],
+        error_x=spread(
+            [now, *(o.step_time_ns.median for o in options)],
+            [now, *(o.step_time_ns.low for o in options)],
+            [now, *(o.step_time_ns.high for o in options)],
+        ),
         hovertext=[
-            f"step time now: {duration(graph.base_step_ns)}",
+            f"step time now: {duration(now)}",
             *(f"{label(o.api)}: {duration(o.step_time_ns.median)} a step, speed-up {span(o.speedup)}" for o in options),
         ],
         hoverinfo="text",
