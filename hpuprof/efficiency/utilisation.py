@@ -17,6 +17,7 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import backward_names
 from hpuprof.efficiency.formulas import FORMULAS, Work, matrix_work
 from hpuprof.efficiency.peaks import Peak, peak_of
+from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import contains, measure, union
 from hpuprof.model.schema import Activity, DeviceKind
@@ -112,8 +113,8 @@ class Utilisation:
         """Measure when matrix units worked [ns]: Gaudi's MME, elsewhere rows that matrix operators launched."""
         view = self.view
         low, high = view.steps.timed.start, view.steps.timed.end
-        if MME in view.device.engines:
-            busy = view.device.engines[MME]
+        if MATRIX_ENGINE in view.device.engines:
+            busy = view.device.engines[MATRIX_ENGINE]
         else:
             rows = self._launched()
             if rows is None:
