@@ -29,24 +29,12 @@ class Detail(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class HostRows:
-    """Slices on host threads."""
-
+class _Slices:
     start: Ints
     dur: Ints
     name: Codes  # into Trace.names
     track: Codes  # into Trace.tracks
-    kind: Bytes8  # HostKind
-    activity: Bytes8  # Activity
-    correlation: Ints  # -1: none
-    external: Ints  # -1: none
-    shape: Codes  # into Trace.shapes, -1: not recorded
-    detail: Codes  # into Trace.details, -1: not recorded
-    sequence: Ints
-    """Autograd's sequence number: of the node that an operator makes, or that a backward row runs; -1: none."""
-    forward_thread: Ints
-    """Profiler's id of the thread that made the node a backward row runs; 0 on forward rows, -1: none."""
-    comm: Codes  # into Trace.comms, -1: no row of a collective
+    kind: Bytes8  # HostKind or DeviceKind
 
     def __len__(self) -> int:
         return len(self.start)
@@ -58,14 +46,25 @@ class HostRows:
 
 
 @dataclass(frozen=True, eq=False)
-class DeviceRows:
+class HostRows(_Slices):
+    """Slices on host threads."""
+
+    activity: Bytes8  # Activity
+    correlation: Ints  # -1: none
+    external: Ints  # -1: none
+    shape: Codes  # into Trace.shapes, -1: not recorded
+    detail: Codes  # into Trace.details, -1: not recorded
+    sequence: Ints
+    """Autograd's sequence number: of the node that an operator makes, or that a backward row runs; -1: none."""
+    forward_thread: Ints
+    """Profiler's id of the thread that made the node a backward row runs; 0 on forward rows, -1: none."""
+    comm: Codes  # into Trace.comms, -1: no row of a collective
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceRows(_Slices):
     """Slices on device engines or streams."""
 
-    start: Ints
-    dur: Ints
-    name: Codes
-    track: Codes
-    kind: Bytes8  # DeviceKind
     engine: Codes  # into Trace.engines
     correlation: Ints
     external: Ints
@@ -73,14 +72,6 @@ class DeviceRows:
     dtype: Codes  # into Trace.dtypes, -1: unknown
     recipe: Ints  # or graph, as Kineto numbers those of CUDA; -1: none
     comm: Codes  # into Trace.comms, -1: no row of a collective
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    @cached_property
-    def end(self) -> Ints:
-        """Exclusive end of each slice, ns."""
-        return self.start + self.dur
 
 
 @dataclass(frozen=True, eq=False)
