@@ -44,14 +44,14 @@ def hpuprof_tool() -> Tool:
 
 def hta_tool() -> Tool:
     """Return HTA, which lives under the name `traceinsight`."""
-    script = str(HERE / "peers" / "hta_run.py")
+    script = str(HERE / "peers" / "ask_hta.py")
     needs = ("traceinsight==0.6.1", "pandas<3")  # pandas 3 refuses what it stores
     return Tool("HTA", (needs,), (script, "{trace}"), "traceinsight", reports_device_rows=True)
 
 
 def tb_tool() -> Tool:
     """Return torch-tb-profiler without torch, which its loader does not need."""
-    script = str(HERE / "peers" / "tb_run.py")
+    script = str(HERE / "peers" / "ask_tb.py")
     needs = ("torch-tb-profiler==0.4.3", "tensorboard>=2.21", "pandas<4")
     return Tool("torch-tb-profiler", (needs,), (script, "{trace}"), "torch-tb-profiler", reports_device_rows=True)
 
