@@ -48,7 +48,7 @@ class Utilisation:
         """Find the matrix operators; of nested ones, the innermost, whose types are those of the kernel."""
         trace, nesting = view.trace, view.links.nesting
         host, rows = trace.host, nesting.rows
-        counted = np.array([name in FORMULAS for name in trace.names], dtype=bool)
+        counted = trace.named(lambda name: name in FORMULAS)
         named = np.flatnonzero(counted[host.name[rows]]) if len(rows) else np.empty(0, dtype=np.int64)
         name, shape, detail = (c[rows[named]].astype(np.int64) for c in (host.name, host.shape, host.detail))
         # Shapes are keys of the table, types and values are not: calls with equal ones are one row.

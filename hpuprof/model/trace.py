@@ -6,6 +6,7 @@ by start (ties: longer first). Every array of a table has shape `(rows,)`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -186,6 +187,14 @@ class Trace:
     health: Health
     details: list[Detail] = field(default_factory=list)
     comms: list[CommNote] = field(default_factory=list)
+
+    def named(self, fits: Callable[[str], object]) -> Mask:
+        """Mark the name codes whose names fit; a column of names as its index marks rows."""
+        return np.array([bool(fits(name)) for name in self.names] or [False], dtype=bool)
+
+    def host_named(self, fits: Callable[[str], object]) -> Mask:
+        """Mark the host rows whose names fit."""
+        return self.named(fits)[self.host.name]
 
     @property
     def first_device(self) -> dict[str, Any]:
