@@ -33,7 +33,7 @@ def ask(python: Path, script: str, trace: Path, *flags: str, env: dict[str, str]
     """Return what the peer's script says about `trace`, or `{"failure": ...}` when the peer cannot say."""
     with tempfile.TemporaryDirectory(prefix="agreement-") as folder:
         answer = Path(folder, "answer.json")
-        command = [str(python), str(tools.HERE / "peers" / script), str(trace), str(answer), *flags]
+        command = [str(python), str(tools.HERE / "peers" / script), str(trace), "--out", str(answer), *flags]
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
         if done.returncode or not answer.exists():
             lines = done.stderr.strip().splitlines()
@@ -47,7 +47,7 @@ def ask_hta(options: argparse.Namespace) -> object:
     if options.exact:
         env["HTA_DISABLE_NS_ROUNDING"] = "1"
     flags = ["--all-steps"] if options.all_steps else []
-    return ask(options.python_hta, "hta_oracle.py", options.trace.absolute(), *flags, env=env)
+    return ask(options.python_hta, "ask_hta.py", options.trace.absolute(), *flags, env=env)
 
 
 def ask_tb(options: argparse.Namespace) -> object:
@@ -55,7 +55,7 @@ def ask_tb(options: argparse.Namespace) -> object:
     trace: Path = options.trace.absolute()
     files = sorted([*trace.glob("*.json"), *trace.glob("*.json.gz")]) if trace.is_dir() else [trace]
     env = tools.quiet_environment()
-    return {file.name: ask(options.python_tb, "tb_oracle.py", file, env=env) for file in files}
+    return {file.name: ask(options.python_tb, "ask_tb.py", file, env=env) for file in files}
 
 
 def main() -> None:

@@ -43,11 +43,11 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def repeated(command: list[str], repeats: int) -> list[Run]:
-    """Run a command several times; a failing run ends the program, for its time would mean nothing."""
-    runs = []
+def repeated(command: list[str], repeats: int, **environment: str) -> list[Run]:
+    """Run a command of this Python several times; a failing run ends the program, for its time would mean nothing."""
+    runs, env = [], tools.quiet_environment() | environment
     for _ in range(repeats):
-        one = run([sys.executable, "-P", *command], env=tools.quiet_environment(), keep_stdout=True, timeout_s=7200)
+        one = run([sys.executable, "-P", *command], env=env, keep_stdout=True, timeout_s=7200)
         if one.exit_code:
             raise SystemExit(f"{' '.join(command[:6])} …: exit {one.exit_code}: {one.stderr_last}")
         runs.append(one)

@@ -35,21 +35,13 @@ def plan(models: list[tuple[str, tuple[int, ...]]]) -> list[tuple[str, int, str,
     """
     order = []
     for number, (name, batches) in enumerate(models):
+        every = list(product([name], batches, SYNCS, OPTIMIZERS))
         grid = []
-        for turn, (_, _, _) in enumerate(product(batches, SYNCS, OPTIMIZERS)):
-            lap = turn // len(batches)
-            place = turn + number
-            grid.append(
-                (
-                    name,
-                    batches[place % len(batches)],
-                    SYNCS[(place + lap) % 3],
-                    OPTIMIZERS[(place // 2 + lap // 3 + number) % 2],
-                )
-            )
-        unique = dict.fromkeys(grid)
-        rest = [(name, b, s, o) for b, s, o in product(batches, SYNCS, OPTIMIZERS) if (name, b, s, o) not in unique]
-        order.append([*unique, *rest])
+        for turn in range(len(every)):
+            lap, place = turn // len(batches), turn + number
+            optimizer = OPTIMIZERS[(place // 2 + lap // 3 + number) % 2]
+            grid.append((name, batches[place % len(batches)], SYNCS[(place + lap) % 3], optimizer))
+        order.append(list(dict.fromkeys([*grid, *every])))
     turns = max((len(o) for o in order), default=0)
     return [o[t] for t in range(turns) for o in order if t < len(o)]
 
@@ -57,6 +49,7 @@ def plan(models: list[tuple[str, tuple[int, ...]]]) -> list[tuple[str, int, str,
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code: 0 when at least one case was written."""
     args = _parser().parse_args(arguments)
+    args.given = sys.argv[1:] if arguments is None else arguments
     args.out = args.out.resolve()  # workers run in the checkout, wherever this was called
     args.out.mkdir(parents=True, exist_ok=True)
     if args.worker is not None:
@@ -126,12 +119,8 @@ def _supervise(args: argparse.Namespace) -> int:
 
 def _watch(args: argparse.Namespace, start: int, until: float, log: list[dict[str, Any]]) -> tuple[int, bool]:
     """Run one worker; return the configuration it was at and whether it came to its own end."""
-    command = [sys.executable, "-m", "benchmarks.graph_mode.cuda_truth", "-o", str(args.out), "--device", args.device,
-               "--steps", str(args.steps), "--rounds", str(args.rounds), "--worker", str(start), "--until", str(until), "--minutes", str(args.minutes)]  # fmt: skip
-    command += ["--models", args.models] if args.models else []
-    command += ["--skip", args.skip] if args.skip else []
-    command += ["--max-configs", str(args.max_configs)] if args.max_configs is not None else []
-    command += [f"--{n}" for n in ("tiny", "no-compile", "no-stacks") if getattr(args, n.replace("-", "_"))]
+    command = [sys.executable, "-m", "benchmarks.graph_mode.cuda_truth", *args.given, "-o", str(args.out)]
+    command += ["--worker", str(start), "--until", str(until), "--skip", args.skip]
     root = Path(__file__).resolve().parents[2]
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
     lines: queue.Queue[str | None] = queue.Queue()
@@ -203,12 +192,8 @@ def _work(args: argparse.Namespace) -> int:
     from .cuda.workloads import BY_NAME, WORKLOADS
 
     if args.device == "cuda" and not torch.cuda.is_available():
-        _tell(
-            "failed",
-            name="device",
-            reason="torch sees no CUDA device",
-            text="torch sees no CUDA device; try --device cpu",
-        )
+        reason = "torch sees no CUDA device"
+        _tell("failed", name="device", reason=reason, text=f"{reason}; try --device cpu")
         return 0
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     wanted = args.models.split(",") if args.models else [w.name for w in WORKLOADS]
@@ -237,12 +222,8 @@ def _work(args: argparse.Namespace) -> int:
                 skip=frozenset(m for n, m in skip if n == model),
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - one configuration must not end the run; the reason is kept
-            _tell(
-                "failed",
-                name=setting.name,
-                reason=f"{type(error).__name__}: {error}"[:300],
-                text=f"{setting.name}: failed: {error}"[:200],
-            )
+            reason, text = f"{type(error).__name__}: {error}"[:300], f"{setting.name}: failed: {error}"[:200]
+            _tell("failed", name=setting.name, reason=reason, text=text)
             if lost(error):
                 return ANOTHER_WORKER
             _recover(args.device)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 CHECKOUT = HERE.parent
-HPUPROF = "hpuprof"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +38,20 @@ class Installed:
 
 
 def hpuprof_tool() -> Tool:
-    """Return this checkout's own command."""
-    call = ("-P", "-m", "hpuprof", "analyze", "{trace}", "--json", "--cache", "off")
-    return Tool(HPUPROF, ((str(CHECKOUT),),), call, "hpuprof")
+    """Return our own command."""
+    return Tool("hpuprof", (), ("-P", "-m", "hpuprof", "analyze", "{trace}", "--json", "--cache", "off"), "hpuprof")
 
 
 def hta_tool() -> Tool:
     """Return HTA, which lives under the name `traceinsight`."""
-    script = str(HERE / "peers" / "hta_run.py")
+    script = str(HERE / "peers" / "ask_hta.py")
     needs = ("traceinsight==0.6.1", "pandas<3")  # pandas 3 refuses what it stores
     return Tool("HTA", (needs,), (script, "{trace}"), "traceinsight", reports_device_rows=True)
 
 
 def tb_tool() -> Tool:
     """Return torch-tb-profiler without torch, which its loader does not need."""
-    script = str(HERE / "peers" / "tb_run.py")
+    script = str(HERE / "peers" / "ask_tb.py")
     needs = ("torch-tb-profiler==0.4.3", "tensorboard>=2.21", "pandas<4")
     return Tool("torch-tb-profiler", (needs,), (script, "{trace}"), "torch-tb-profiler", reports_device_rows=True)
 
@@ -73,24 +70,16 @@ def quiet_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in mixed}
 
 
-def _pip(python: Path, arguments: tuple[str, ...]) -> None:
-    subprocess.run([str(python), "-m", "pip", "install", "-q", *arguments], check=True, env=quiet_environment())
-
-
-def _environment(tool: Tool, folder: Path, *, install: bool) -> Path:
-    python = folder / "bin" / "python"
-    stamp = folder / ".installed"
-    wanted = repr(tool.requirements)
-    if stamp.exists() and stamp.read_text() == wanted and tool.name != HPUPROF:
+def _environment(tool: Tool, folder: Path) -> Path:
+    """Return the interpreter of a virtual environment with the tool, made once."""
+    python, stamp, wanted = folder / "bin" / "python", folder / ".installed", repr(tool.requirements)
+    if stamp.exists() and stamp.read_text() == wanted:
         return python
-    if not install:
-        if python.exists():
-            return python
-        raise SystemExit(f"{tool.name}: no environment at {folder} and --no-install was given")
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     for arguments in tool.requirements:
-        _pip(python, arguments)
+        install = [str(python), "-m", "pip", "install", "-q", *arguments]
+        subprocess.run(install, check=True, env=quiet_environment())
     stamp.write_text(wanted)
     return python
 
@@ -103,10 +92,10 @@ def _version(tool: Tool, python: Path) -> str:
     return asked.stdout.strip() or "not installed"
 
 
-def prepare(tools: list[Tool], work: Path, interpreters: Mapping[str, Path], *, install: bool) -> list[Installed]:
-    """Return each tool with an interpreter: the one given for it, or a virtual environment under `work`."""
-    ready = []
-    for tool in tools:
-        python = interpreters.get(tool.name) or _environment(tool, work / "envs" / tool.name, install=install)
-        ready.append(Installed(tool, python, _version(tool, python)))
-    return ready
+def ready(tool: Tool, work: Path, interpreter: Path | None) -> Installed:
+    """Return a tool with the interpreter given for it, or with a virtual environment under `work`."""
+    python = interpreter.absolute() if interpreter else _environment(tool, work / "envs" / tool.name)
+    return Installed(tool, python, _version(tool, python))
+
+
+PEERS = {"hta": hta_tool, "tb": tb_tool}

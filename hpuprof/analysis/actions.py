@@ -23,7 +23,7 @@ def action_rows(view: RankView) -> list[ActionRow]:
     """
     trace, busy, steps = view.trace, view.device.busy, view.steps
     host = trace.host
-    modules = np.array([n.startswith(_MODULE) for n in trace.names] or [False], dtype=bool)
+    modules = trace.named(lambda n: n.startswith(_MODULE))
     named = (host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP)
     named |= (host.kind == HostKind.PYTHON) & modules[host.name]
     rows = np.flatnonzero(named & contains(steps.used_windows(), host.start))

@@ -166,7 +166,7 @@ def _told_by_waits(trace: Trace, group: _Group, calls: Ints) -> Ints:
     Of a wait beside which another thread launches, nobody knows whether that work is over at its end.
     """
     host = trace.host
-    named = np.array([waits_for_all(name) for name in trace.names] or [False], dtype=bool)
+    named = trace.named(waits_for_all)
     waits = np.flatnonzero((host.activity == Activity.SYNC) & (host.kind == HostKind.RUNTIME) & named[host.name])
     before = np.searchsorted(calls, host.start[waits])
     done = np.searchsorted(np.sort(group.end), host.end[waits], side="right")
@@ -312,7 +312,7 @@ def _copy_queues(trace: Trace, copies: Mask, left: Callable[[Rows], Rows]) -> li
     Each direction has its own engine: a read waits for the work before it, an upload does not.
     """
     calls = left(copy_calls(trace))
-    named = np.array([copies_to_host(name) for name in trace.names] or [False], dtype=bool)
+    named = trace.named(copies_to_host)
     reads = copies & named[trace.device.name]
     reading = left(read_calls(trace, calls)) if reads.any() else calls[:0]
     if not len(reading):

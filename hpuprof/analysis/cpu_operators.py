@@ -48,7 +48,7 @@ def cpu_operators(view: RankRows) -> Intervals:
 
     if inside(launches)[nesting.parent < 0].sum() < _LAUNCHING * len(launches):
         return EMPTY
-    computes = np.array([bool(_COMPUTING.match(n)) and not _OF_MEMORY.match(n) for n in trace.names], dtype=bool)
+    computes = trace.named(lambda n: bool(_COMPUTING.match(n)) and not _OF_MEMORY.match(n))
     ordinary = view.on_path & (host.activity != Activity.COMPILE)
     length, nested = nesting.end - nesting.start, nesting.parent >= 0
     own = length - np.bincount(nesting.parent[nested], length[nested], minlength=len(length))

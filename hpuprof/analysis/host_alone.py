@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from hpuprof.ingest.dialect_activities import runs_on_cpu, runs_on_device
 from hpuprof.ingest.dialects import FAMILIES
-from hpuprof.model.arrays import Mask
 from hpuprof.model.intervals import union
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
@@ -29,20 +26,15 @@ def used_no_device(trace: Trace) -> bool:
     """
     host = trace.host
     # Ranges of the user's have category and kind of an operator in old recordings; operators have a namespace.
-    operator = (host.kind == HostKind.OP) & _named(trace, lambda name: "::" in name)
+    operator = (host.kind == HostKind.OP) & trace.host_named(lambda name: "::" in name)
     call = host.kind == HostKind.RUNTIME
     works = np.isin(host.activity, _GIVES_WORK)
-    if trace.memory.device.any() or (call & works).any() or (operator & _named(trace, runs_on_device)).any():
+    if trace.memory.device.any() or (call & works).any() or (operator & trace.host_named(runs_on_device)).any():
         return False
     if call.any() and int(operator.sum()) >= ENOUGH and FAMILIES[trace.family].correlated:
         return True
     outermost = union(host.start[operator], host.end[operator])
     allocated = trace.memory.time[~trace.memory.device & (trace.memory.delta > 0)]
-    marks = np.sort(np.concatenate([allocated, host.start[operator & _named(trace, runs_on_cpu)]]))
+    marks = np.sort(np.concatenate([allocated, host.start[operator & trace.host_named(runs_on_cpu)]]))
     own = np.searchsorted(marks, outermost.end) > np.searchsorted(marks, outermost.start)
     return bool(len(marks) and outermost.dur[own].sum() >= ON_CPU_SHARE * max(1, outermost.total_ns))
-
-
-def _named(trace: Trace, what: Callable[[str], bool]) -> Mask:
-    """Mark host rows by their name."""
-    return np.array([what(name) for name in trace.names] or [False], dtype=bool)[trace.host.name]

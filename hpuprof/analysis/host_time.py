@@ -107,7 +107,7 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     # An asynchronous copy of pageable memory returns once the data is staged or copied: the call outlives the copy.
     done = host.end[calls] >= device.end[linked]
     flags[2, calls[is_copy & by_name[2][names] & done]] = True
-    synchronous = np.array([is_synchronous_call(n) for n in trace.names] or [False], dtype=bool)
+    synchronous = trace.named(is_synchronous_call)
     flags[2] |= synchronous[host.name] & (host.kind == HostKind.RUNTIME)
     return flags[0], flags[1], flags[2]
 
@@ -156,7 +156,7 @@ def _blocking_reads(trace: Trace) -> Mask:
     )
     if not FAMILIES[trace.family].silent_reads and (calls.any() or not len(trace.device)):
         return np.zeros(len(host), dtype=bool)
-    reads = np.array([reads_value(n) for n in trace.names], dtype=bool)
+    reads = trace.named(reads_value)
     waits: Mask = reads[host.name] & (host.activity == Activity.COPY_D2H) & (host.dur >= SHORTEST_READ)
     return waits
 
@@ -192,6 +192,6 @@ def _full_queue(
     median = float(np.median(dur))
     mad = 1.4826 * float(np.median(np.abs(dur - median)))
     full = (outstanding >= 0.95 * depth) | (begin < unrecorded_until(trace, links.launch))
-    staged = np.array([may_block(name) for name in trace.names], dtype=bool)[device.name[rows]]
+    staged = trace.named(may_block)[device.name[rows]]
     slow = full & ~staged & returning[calls] & (dur > median + 6 * max(mad, 0.1 * median))
     return begin[slow] + int(median), begin[slow] + dur[slow], role[calls[slow]]

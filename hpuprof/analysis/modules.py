@@ -182,7 +182,7 @@ def module_calls(view: RankRows) -> ModuleCalls:
     """Find the module calls by the best evidence in the trace; empty (source `none`) without any."""
     trace, host = view.trace, view.trace.host
     nodes = autograd_nodes(view)
-    frames = np.array([n.startswith(_FRAME) for n in trace.names] or [False], dtype=bool)
+    frames = trace.named(lambda n: n.startswith(_FRAME))
     ranges = np.array([n.startswith("[pl][module]") for n in trace.names] or [False], dtype=bool)
     if not len(host):
         return _calls(view, nodes, "none", np.empty(0, dtype=np.int64))
@@ -229,7 +229,7 @@ def _annotations(view: RankRows) -> Ints:
         dtype=bool,
     )
     labels = set(steps.labels)
-    named_step = np.array([n in labels for n in trace.names] or [False], dtype=bool)
+    named_step = trace.named(lambda n: n in labels)
     rows = np.flatnonzero(
         (host.kind == HostKind.ANNOTATION)
         & ((host.activity == Activity.NONE) | (host.activity == Activity.CLOSURE))
@@ -367,8 +367,8 @@ def running_node(view: RankRows, nodes: Ints, track: Codes, when: Ints) -> Ints:
 def _outermost_nodes(trace: Trace, links: Links) -> Ints:
     """Return positions of autograd's rows that lie in no other one."""
     host, nesting = trace.host, links.nesting
-    engine = np.array([bool(_NODE.match(n)) for n in trace.names], dtype=bool)
-    old = np.array([bool(_BACKWARD_NODE.search(n)) for n in trace.names], dtype=bool)
+    engine = trace.named(_NODE.match)
+    old = trace.named(_BACKWARD_NODE.search)
     rows = nesting.rows
     node = engine[host.name[rows]] | ((host.sequence[rows] >= 0) & (host.forward_thread[rows] > 0))
     if not node.any():

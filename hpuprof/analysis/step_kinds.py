@@ -139,7 +139,7 @@ def _updates(trace: Trace, windows: Windows, launched: Launched) -> Mask | None:
         told = np.array([label in labels for label in windows.labels], dtype=bool)
         return told if isinstance(every, int) and every > 1 else None
     host = trace.host
-    runs = np.array(["zero_grad" not in name for name in trace.names], dtype=bool)[host.name]
+    runs = trace.named(lambda name: "zero_grad" not in name)[host.name]
     updates = counted(windows, host.start[(host.activity == Activity.OPTIMIZER) & runs]) > 0
     between = launched.trains & ~updates
     often = np.diff(np.flatnonzero(updates))

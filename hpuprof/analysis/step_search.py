@@ -124,8 +124,8 @@ def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, 
     Evidence counts if most of the device work was launched inside; markers that were set on purpose
     count rather than the whole trace even if not.
     """
-    evaluating = np.array([bool(LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool)
-    training = np.array([n == LIGHTNING_BATCH for n in trace.names], dtype=bool)
+    evaluating = trace.named(LIGHTNING_EVAL.search)
+    training = trace.named(lambda n: n == LIGHTNING_BATCH)
     rows = marker_rows(trace, evaluating)
     # Start to start, batches of a validation within training would hold the training between two validations, too.
     evaluates = work.mostly_in(trace.host.start[rows], trace.host.end[rows])
@@ -175,7 +175,7 @@ def _start_to_start(trace: Trace, wanted: Mask, source: str) -> Windows | None:
 
 
 def _profiler_steps(trace: Trace) -> Windows | None:
-    rows = marker_rows(trace, np.array([bool(_PROFILER_STEP.match(n)) for n in trace.names], dtype=bool))
+    rows = marker_rows(trace, trace.named(_PROFILER_STEP.match))
     if not len(rows):
         return None
     host = trace.host
@@ -237,8 +237,8 @@ def _repeating_annotation(
 def _cold_passes(trace: Trace, roles: npt.NDArray[np.int8], first_use: Intervals) -> Intervals:
     """Return the main thread's outermost module calls and annotations of a forward pass that set the device up."""
     host = trace.host
-    modules = np.array([n.startswith("nn.Module: ") for n in trace.names] or [False], dtype=bool)
-    forward = np.array([bool(_FORWARD.search(n)) for n in trace.names] or [False], dtype=bool)
+    modules = trace.named(lambda n: n.startswith("nn.Module: "))
+    forward = trace.named(_FORWARD.search)
     named = np.where(host.kind == HostKind.PYTHON, modules[host.name], forward[host.name])
     calls = named & ((host.kind == HostKind.PYTHON) | (host.kind == HostKind.ANNOTATION))
     calls &= roles[host.track] == Role.MAIN

@@ -196,7 +196,7 @@ def _with_validation(trace: Trace, windows: Windows) -> Mask:
     numbers = recorded.get("steps_with_validation") if isinstance(recorded, dict) else None
     labels = {f"ProfilerStep#{number}" for number in numbers} if isinstance(numbers, list) else set()
     marked = np.array([label in labels for label in windows.labels], dtype=bool)
-    rows = marker_rows(trace, np.array([bool(LIGHTNING_EVAL.search(n)) for n in trace.names], dtype=bool))
+    rows = marker_rows(trace, trace.named(LIGHTNING_EVAL.search))
     marked |= counted(windows, trace.host.start[rows]) > 0
     return np.zeros(len(marked), dtype=bool) if marked.all() else marked
 

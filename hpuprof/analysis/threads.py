@@ -82,7 +82,7 @@ class _Counts(NamedTuple):
 
 def backward_names(trace: Trace) -> Mask:
     """Return which of the trace's names autograd's engine gives to its nodes."""
-    return np.array([bool(BACKWARD.search(name)) for name in trace.names], dtype=bool)
+    return trace.named(BACKWARD.search)
 
 
 def _thread_counts(trace: Trace, threads: dict[str, list[int]]) -> dict[str, _Counts]:

@@ -26,7 +26,7 @@ class UserFrames:
         self._trace, self._nesting = trace, links.nesting
         self._thread = thread_codes(trace)
         host = trace.host
-        own = np.array([_own(n) for n in trace.names] or [False], dtype=bool)
+        own = trace.named(_own)
         rows = np.flatnonzero((host.kind == HostKind.PYTHON) & own[host.name])
         thread = self._thread[host.track[rows]].astype(np.int32)
         order = np.argsort(thread, kind="stable")

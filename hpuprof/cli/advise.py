@@ -20,9 +20,9 @@ def command(source: Source, step_time: str | None, constants: Path | None) -> No
     """
     report = source.analyzed(step_time=step_time, constants=constants)
     if source.as_json:
-        import msgspec
+        from hpuprof.render.json import pretty
 
-        click.echo(msgspec.json.format(msgspec.json.encode(report.graph_mode), indent=2).decode())
+        click.echo(pretty(report.graph_mode, indent=2), nl=False)
     else:
         from hpuprof.render.advice import to_advice
 

@@ -24,19 +24,18 @@ def command(device: str, output: Path | None, force: bool, as_json: bool) -> Non
 
     Needs torch; takes about ten seconds on a quiet machine.
     """
-    import msgspec
-
     from hpuprof.errors import UsageError
     from hpuprof.files import check_target, write_whole
     from hpuprof.recorder.measure_constants import calibrate
     from hpuprof.render.formats import duration
+    from hpuprof.render.json import pretty
 
     if output is not None:
         if output.suffix != ".json":
             raise UsageError(f"{output}: a machine profile is JSON", hint="give the file the suffix .json")
         check_target(output, force=force)
     profile = calibrate(device)
-    text = msgspec.json.format(msgspec.json.encode(profile), indent=2).decode() + "\n"
+    text = pretty(profile, indent=2)
     if output is not None:
         write_whole(output, text)
         say(f"wrote {output}")

@@ -17,7 +17,8 @@ def command(paths: tuple[str, ...], as_json: bool) -> None:
     3 if no file can be read; an unreadable file is reported in its place.
     """
     from hpuprof import api
-    from hpuprof.render.timeline import checked_json, checked_text
+    from hpuprof.render.json import pretty
+    from hpuprof.render.timeline import checked_text
 
     checked = api.check_all(list(paths))
-    click.echo(checked_json(checked) if as_json else checked_text(checked), nl=False)
+    click.echo(pretty({"files": checked}) if as_json else checked_text(checked), nl=False)

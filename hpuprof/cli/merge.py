@@ -44,7 +44,8 @@ def command(
     PATH is a trace file or a directory, as for analyze. A single file is repaired the same way.
     """
     from hpuprof import api
-    from hpuprof.render.timeline import merged_json, merged_text
+    from hpuprof.render.json import pretty
+    from hpuprof.render.timeline import merged_text
     from hpuprof.viewers.merging import parse_ranks
     from hpuprof.viewers.output import check_timeline_target
 
@@ -66,6 +67,6 @@ def command(
             progress=progress,
         )
     if source.as_json:
-        click.echo(merged_json(merged), nl=False)
+        click.echo(pretty(merged), nl=False)
     else:
         click.echo(merged_text(merged), nl=False, err=True)

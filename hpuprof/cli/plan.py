@@ -36,9 +36,9 @@ def command(
     named = [name.strip() for name in (chosen or "").split(",") if name.strip()]
     report = source.analyzed(step_time=step_time, constants=constants, apply=[*named, *faster] or None)
     if source.as_json:
-        import msgspec
+        from hpuprof.render.json import pretty
 
-        click.echo(msgspec.json.format(msgspec.json.encode(report.data.plan), indent=2).decode())
+        click.echo(pretty(report.data.plan, indent=2), nl=False)
     else:
         from hpuprof.render.plan_text import to_plan
 

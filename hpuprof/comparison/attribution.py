@@ -129,21 +129,17 @@ def _column_part(pair: Pair, column: str, what: _Named) -> Part:
 def _part(pair: Pair, what: _Named, a: Estimate, b: Estimate) -> Part:
     span = interval(a, b)
     before, after = float(a.value or 0), float(b.value or 0)
+    named = vars(what) | {"label": what.label or what.text}
     return Part(
         stage=pair.kind.stage,
         action=pair.kind.action,
         level=2 if what.parent else 1,
-        kind=what.kind,
-        parent=what.parent,
-        name=what.name,
-        text=what.text,
-        label=what.label or what.text,
+        **named,
         a=before,
         b=after,
         delta=after - before,
         low=span[0] if span else None,
         high=span[1] if span else None,
-        remainder=what.remainder,
     )
 
 

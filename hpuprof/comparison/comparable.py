@@ -17,7 +17,7 @@ from hpuprof.comparison.noise import MIN_STEPS, Estimate, Sample
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.arrays import Floats
 from hpuprof.model.tables import FileRow, Row, StepRow
-from hpuprof.ranks.rank_tables import ranges
+from hpuprof.ranks.matching import ranges
 from hpuprof.report.model import Report, ReportData
 from hpuprof.report.recordings import RecordingKind, kind_of, lead_recording, recording_kinds
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -79,21 +80,18 @@ class Sample:
     cluster: Ints
     rank: Ints
     clusters: int
-    _draws: dict[str, Floats] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.cluster)
 
-    @property
+    @cached_property
     def draws(self) -> Floats:
         """How often each draw holds each position, shape `(RESAMPLES, clusters)`."""
-        if "draws" not in self._draws:
-            size = (RESAMPLES, self.clusters)
-            chosen = np.random.default_rng([SEED, self.clusters]).integers(0, self.clusters, size=size)
-            shifted = chosen + self.clusters * np.arange(RESAMPLES)[:, None]
-            counts = np.bincount(shifted.ravel(), minlength=RESAMPLES * self.clusters)
-            self._draws["draws"] = counts.reshape(size).astype(np.float64)
-        return self._draws["draws"]
+        size = (RESAMPLES, self.clusters)
+        chosen = np.random.default_rng([SEED, self.clusters]).integers(0, self.clusters, size=size)
+        shifted = chosen + self.clusters * np.arange(RESAMPLES)[:, None]
+        counts = np.bincount(shifted.ravel(), minlength=RESAMPLES * self.clusters)
+        return counts.reshape(size).astype(np.float64)
 
     def by_cluster(self, column: Floats) -> Floats:
         """Sum a column over the steps of each position."""
@@ -150,13 +148,8 @@ def weighted_median(values: Floats) -> Callable[[Floats], float]:
     def median(weights: Floats) -> float:
         reach = np.cumsum(weights[order])
         half = reach[-1] / 2
-        return float(
-            (
-                ordered[np.searchsorted(reach, half, side="left")]
-                + ordered[min(np.searchsorted(reach, half, side="right"), len(ordered) - 1)]
-            )
-            / 2
-        )
+        low, high = (np.searchsorted(reach, half, side=side) for side in ("left", "right"))
+        return float((ordered[low] + ordered[min(high, len(ordered) - 1)]) / 2)
 
     return median
 

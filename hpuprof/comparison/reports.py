@@ -59,6 +59,7 @@ def compare_reports(
     parts = [part for pair in pairs for part in step_parts(pair)]
     of_lead = [c for c in changes if kind_of(c) == lead.kind]
     step = next((c for c in of_lead if (c.group, c.name) == ("step", "wall_ns")), None)
+    explained = explanation(step, [p for p in parts if kind_of(p) == lead.kind])
     return Comparison(
         comparison_version=COMPARISON_VERSION,
         hpuprof_version=__version__,
@@ -70,14 +71,7 @@ def compare_reports(
         level=LEVEL,
         verdict=step.verdict if step else UNKNOWN,
         sentence=sentence(step),
-        explanation=" ".join(
-            s
-            for s in (
-                explanation(step, [p for p in parts if kind_of(p) == lead.kind]),
-                rank_explanation(lead, step, of_lead),
-            )
-            if s
-        ),
+        explanation=" ".join(filter(None, (explained, rank_explanation(lead, step, of_lead)))),
         cautions=cautions,
         prediction=predicted_and_achieved(lead),
         changes=sorted(changes, key=lambda c: _order(c, pairs)),
@@ -118,11 +112,5 @@ def _order(change: Change, pairs: list[Pair]) -> tuple[object, ...]:
     group = _GROUPS.index(change.group) if change.group in _GROUPS else len(_GROUPS)
     size = abs(change.delta) if change.delta is not None else 0.0
     # Metrics have several units; their own order, that of the report, is kept.
-    return (
-        kind,
-        group,
-        _VERDICTS.index(change.verdict),
-        0.0 if change.group == "metric" else -size,
-        "" if change.group == "metric" else change.name,
-        "" if change.group == "metric" else change.measure,
-    )
+    inside = (0.0, "", "") if change.group == "metric" else (-size, change.name, change.measure)
+    return (kind, group, _VERDICTS.index(change.verdict), *inside)

@@ -155,15 +155,14 @@ def _convolution(at: _Positions) -> _Formula:
         if len(image) != len(weight):
             raise ValueError
         space, kernel = image[2:], weight[2:]
+        stride, padding, dilation = (inputs.numbers(p, len(space)) for p in at[:3])
         if at.transposed is not None and inputs.truths(at.transposed) == [True]:
-            stride, padding, dilation = (inputs.numbers(p, len(space)) for p in at[:3])
             made = [
                 (n - 1) * s - 2 * p + d * (k - 1) + 1
                 for n, s, p, d, k in zip(space, stride, padding, dilation, kernel, strict=True)
             ]
             flops, channels = 2 * image[0] * prod(space) * prod(weight), weight[1]
         else:
-            stride, padding, dilation = (inputs.numbers(p, len(space)) for p in at[:3])
             if 0 in stride:
                 raise ValueError
             made = [
@@ -221,44 +220,28 @@ def _attention_backward(inputs: Inputs) -> _Counted:
     )
 
 
-_PUBLIC = _convolution(_Positions(3, 4, 5))
-_INNER = _convolution(_Positions(3, 4, 5, 6))
-# Convolutions of cuDNN, MIOpen and oneDNN: (input, weight, [bias,] padding, stride, dilation, …).
-_CUDNN = _convolution(_Positions(stride=3, padding=2, dilation=4))
-_MIOPEN = _convolution(_Positions(stride=4, padding=3, dilation=5))
-
+_CONVOLUTIONS = ("convolution", "_convolution", "convolution_overrideable")
+_ATTENTIONS = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
 FORMULAS: dict[str, _Formula] = {
-    "aten::mm": _mm(0),
-    "aten::_int_mm": _mm(0),
-    "aten::_scaled_mm": _mm(0),
-    "aten::addmm": _mm(1),
-    "aten::_addmm_activation": _mm(1),
+    **dict.fromkeys(("aten::mm", "aten::_int_mm", "aten::_scaled_mm"), _mm(0)),
+    **dict.fromkeys(("aten::addmm", "aten::_addmm_activation"), _mm(1)),
     "aten::bmm": _bmm(0),
     "aten::baddbmm": _bmm(1),
     "aten::linear": _linear,
     "aten::matmul": _matmul,
-    "aten::conv1d": _PUBLIC,
-    "aten::conv2d": _PUBLIC,
-    "aten::conv3d": _PUBLIC,
-    "aten::convolution": _INNER,
-    "aten::_convolution": _INNER,
-    "aten::convolution_overrideable": _INNER,
-    "aten::cudnn_convolution": _CUDNN,
-    "aten::miopen_convolution": _MIOPEN,
-    "aten::mkldnn_convolution": _MIOPEN,
+    **dict.fromkeys(("aten::conv1d", "aten::conv2d", "aten::conv3d"), _convolution(_Positions(3, 4, 5))),
+    **{f"aten::{name}": _convolution(_Positions(3, 4, 5, 6)) for name in _CONVOLUTIONS},
+    # Convolutions of cuDNN, MIOpen and oneDNN: (input, weight, [bias,] padding, stride, dilation, …).
+    "aten::cudnn_convolution": _convolution(_Positions(stride=3, padding=2, dilation=4)),
+    "aten::miopen_convolution": _convolution(_Positions(stride=4, padding=3, dilation=5)),
+    "aten::mkldnn_convolution": _convolution(_Positions(stride=4, padding=3, dilation=5)),
     "aten::convolution_backward": _convolution_backward(0, 1, 2, mask=10, transposed=7),
     "aten::convolution_backward_overrideable": _convolution_backward(0, 1, 2, mask=9, transposed=6),
     "aten::cudnn_convolution_backward": _convolution_backward(1, 0, 2, mask=10, transposed=None),
     "aten::scaled_dot_product_attention": _attention,
-    "aten::_scaled_dot_product_flash_attention": _attention,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "aten::_scaled_dot_product_efficient_attention": _attention,
-    "aten::_scaled_dot_product_cudnn_attention": _attention,
+    **{f"aten::_scaled_dot_product_{name}": _attention for name in _ATTENTIONS},
     "aten::_scaled_dot_product_fused_attention_overrideable": _attention,
-    "aten::_scaled_dot_product_flash_attention_backward": _attention_backward,
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "aten::_scaled_dot_product_efficient_attention_backward": _attention_backward,
-    "aten::_scaled_dot_product_cudnn_attention_backward": _attention_backward,
+    **{f"aten::_scaled_dot_product_{name}_backward": _attention_backward for name in _ATTENTIONS},
 }
 """Operators of matrix units. Where they nest, the innermost one counts: autocast casts between the levels."""
 

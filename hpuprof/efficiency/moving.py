@@ -22,7 +22,7 @@ def moving_rows(view: RankView, peak: Peak | None, room: int) -> tuple[list[Util
         return [], 0
     computing = (operator >= 0) & (trace.device.kind == DeviceKind.COMPUTE)
     device = np.bincount(operator[computing], weights=trace.device.dur[computing], minlength=len(nesting.rows))
-    known = np.array([name in TRAFFIC for name in trace.names], dtype=bool)
+    known = trace.named(lambda name: name in TRAFFIC)
     at = np.flatnonzero((device > 0) & known[trace.host.name[nesting.rows]])
     at = at[contains(view.steps.used_windows(), nesting.start[at])]
     host, row = trace.host, nesting.rows[at]

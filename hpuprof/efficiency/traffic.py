@@ -40,14 +40,9 @@ def _pointwise(tensors: list[_Tensor]) -> int:
     return sum(map(_bytes, tensors)) + result * max(size for _, size in tensors)
 
 
-def _in_place(tensors: list[_Tensor]) -> int:
-    """All inputs are read, the first one is written."""
-    return sum(map(_bytes, tensors)) + _bytes(tensors[0])
-
-
 def _like_first(tensors: list[_Tensor]) -> int:
-    """All inputs are read; the result is as large as the first one."""
-    return _in_place(tensors)
+    """All inputs are read; the first one is written, or a result as large as it."""
+    return sum(map(_bytes, tensors)) + _bytes(tensors[0])
 
 
 def _copied(tensors: list[_Tensor]) -> int:
@@ -72,23 +67,16 @@ _UNARY = (
 )
 _BINARY = "add sub mul div pow maximum minimum addcmul addcdiv lerp"
 _BACKWARD = "threshold gelu silu sigmoid tanh"
+_NORMALISING = (
+    "_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data native_layer_norm "
+    "native_layer_norm_backward native_group_norm native_batch_norm cudnn_batch_norm miopen_batch_norm "
+    "native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward"
+)
 TRAFFIC: dict[str, _Formula] = {
     **{f"aten::{name}": _pointwise for name in f"{_UNARY} {_BINARY}".split()},
-    **{f"aten::{name}_": _in_place for name in f"{_UNARY} {_BINARY}".split()},
+    **{f"aten::{name}_": _like_first for name in f"{_UNARY} {_BINARY}".split()},
     **{f"aten::{name}_backward": _pointwise for name in _BACKWARD.split()},
-    "aten::_softmax": _like_first,
-    "aten::_log_softmax": _like_first,
-    "aten::_softmax_backward_data": _like_first,
-    "aten::_log_softmax_backward_data": _like_first,
-    "aten::native_layer_norm": _like_first,
-    "aten::native_layer_norm_backward": _like_first,
-    "aten::native_group_norm": _like_first,
-    "aten::native_batch_norm": _like_first,
-    "aten::cudnn_batch_norm": _like_first,
-    "aten::miopen_batch_norm": _like_first,
-    "aten::native_batch_norm_backward": _like_first,
-    "aten::cudnn_batch_norm_backward": _like_first,
-    "aten::miopen_batch_norm_backward": _like_first,
+    **{f"aten::{name}": _like_first for name in _NORMALISING.split()},
     "aten::copy_": _copied,
     "aten::sum": _read,
     "aten::mean": _read,

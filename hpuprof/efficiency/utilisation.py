@@ -17,6 +17,7 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import backward_names
 from hpuprof.efficiency.formulas import FORMULAS, Work, matrix_work
 from hpuprof.efficiency.peaks import Peak, peak_of
+from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import contains, measure, union
 from hpuprof.model.schema import Activity, DeviceKind
@@ -47,7 +48,7 @@ class Utilisation:
         """Find the matrix operators; of nested ones, the innermost, whose types are those of the kernel."""
         trace, nesting = view.trace, view.links.nesting
         host, rows = trace.host, nesting.rows
-        counted = np.array([name in FORMULAS for name in trace.names], dtype=bool)
+        counted = trace.named(lambda name: name in FORMULAS)
         named = np.flatnonzero(counted[host.name[rows]]) if len(rows) else np.empty(0, dtype=np.int64)
         name, shape, detail = (c[rows[named]].astype(np.int64) for c in (host.name, host.shape, host.detail))
         # Shapes are keys of the table, types and values are not: calls with equal ones are one row.
@@ -112,8 +113,8 @@ class Utilisation:
         """Measure when matrix units worked [ns]: Gaudi's MME, elsewhere rows that matrix operators launched."""
         view = self.view
         low, high = view.steps.timed.start, view.steps.timed.end
-        if MME in view.device.engines:
-            busy = view.device.engines[MME]
+        if MATRIX_ENGINE in view.device.engines:
+            busy = view.device.engines[MATRIX_ENGINE]
         else:
             rows = self._launched()
             if rows is None:

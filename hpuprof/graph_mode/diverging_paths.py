@@ -15,7 +15,7 @@ import numpy as np
 from hpuprof.analysis.modules import ModuleCalls
 from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE, named
+from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE
 from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes
 from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import Role
@@ -60,7 +60,7 @@ def tokens(view: RankView, calls: ModuleCalls, placement: Placement) -> Tokens:
     """Collect the tokens of every call and step."""
     trace, nesting = view.trace, view.links.nesting
     name = trace.host.name[nesting.rows].astype(np.int64)
-    quiet = named(trace, NOISE | COMMON_READS)[name]
+    quiet = trace.named((NOISE | COMMON_READS).__contains__)[name]
     base = np.zeros(len(calls) + 1, dtype=np.int64)
     has = np.flatnonzero(calls.op_stop > calls.op_first)
     base[has] = nesting.depth[calls.op_first[has]]

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Ints, Mask
-from hpuprof.model.trace import Trace
+from hpuprof.model.arrays import Ints
 
 _READS = frozenset({"aten::_local_scalar_dense", "aten::item"})
 _NONZERO = frozenset({"aten::nonzero", "aten::nonzero_numpy"})
@@ -102,11 +101,6 @@ COMMON_READS = _READS | _aten("is_nonzero equal allclose")
 """Operators that hand a value to Python: an obstacle of its own (HP302)."""
 
 
-def named(trace: Trace, names: frozenset[str]) -> Mask:
-    """Mark the name codes that are in `names`."""
-    return np.array([n in names for n in trace.names] or [False], dtype=bool)
-
-
 @dataclass(frozen=True, eq=False)
 class OpHits:
     """Operators that match a rule: positions in links.nesting, ascending, and the rule's index; none inside another."""
@@ -127,9 +121,9 @@ def find_operators(view: RankView) -> OpHits:
     found = np.full(len(name), -1, dtype=np.int64)
     for index in range(len(SHAPE_AND_READ_RULES) - 1, -1, -1):
         rule = SHAPE_AND_READ_RULES[index]
-        fits = np.flatnonzero(named(trace, rule.names)[name])
+        fits = np.flatnonzero(trace.named(rule.names.__contains__)[name])
         if rule.inside and len(fits):
-            below = np.concatenate([[0], np.cumsum(named(trace, rule.inside)[name])])
+            below = np.concatenate([[0], np.cumsum(trace.named(rule.inside.__contains__)[name])])
             fits = fits[below[nesting.stop[fits]] > below[fits + 1]]
         found[fits] = index
     hit = found >= 0

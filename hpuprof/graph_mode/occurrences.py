@@ -15,12 +15,11 @@ from hpuprof.analysis.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.diverging_paths import Tokens
-from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits, named
+from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits
 from hpuprof.graph_mode.signatures import detail_codes, parse
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
-from hpuprof.what_if.launched_rows import rows_named
 
 _BATCHING = frozenset(f"aten::{n}" for n in ("select", "slice", "narrow", "index_select", "split", "arange"))
 _FALLBACK = re.compile(r"fallback", re.IGNORECASE)
@@ -115,7 +114,7 @@ def _values(context: Context) -> Iterator[Occurrence]:
     value = np.array([rule.code == "HP302" for rule in SHAPE_AND_READ_RULES])[hits.rule]
     # An operator that takes a number unpacks it from a CPU tensor: no value reaches Python unless the device is read.
     above = nesting.parent[hits.position]
-    aten = np.array([n.startswith("aten::") for n in context.trace.names] or [False])
+    aten = context.trace.named(lambda n: n.startswith("aten::"))
     returns = value & ~((above >= 0) & aten[context.op_name[np.maximum(above, 0)]])
     reads = np.flatnonzero(calls.counted & (context.hit >= 0) & (calls.of(HostCallKind.READ) | calls.waiting))
     hit, waits = context.hit[reads], calls.waiting[reads]
@@ -184,14 +183,14 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
     if trace.family == "hpu":
         yield from each(
             "HP310",
-            outermost(context.path & native & rows_named(trace, _MARK_STEP)),
+            outermost(context.path & native & trace.host_named(_MARK_STEP.search)),
             "{}: the accumulated graph ends here",
         )
         yield from each(
-            "HP312", outermost(native & rows_named(trace, _FALLBACK)), "{}: the device has no kernel for it"
+            "HP312", outermost(native & trace.host_named(_FALLBACK.search)), "{}: the device has no kernel for it"
         )
     yield from each("HP311", outermost(host.activity == Activity.COMPILE), "{} inside a step", "periodic")
-    yield from each("HP318", outermost(native & rows_named(trace, _SCALER)), "{}: a GradScaler is in use", "cut")
+    yield from each("HP318", outermost(native & trace.host_named(_SCALER.search)), "{}: a GradScaler is in use", "cut")
     again = context.calls.nesting.rows[context.calls.recompute]
     if len(again):
         names = sorted({context.calls.names[int(m)] for m in context.calls.module[context.calls.recompute]})
@@ -201,7 +200,7 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
 
 def _random(context: Context) -> Iterator[Occurrence]:
     nesting = context.links.nesting
-    draws = named(context.trace, RANDOM)[context.op_name]
+    draws = context.trace.named(RANDOM.__contains__)[context.op_name]
     found = np.flatnonzero(draws & (nesting.around(draws) == 0))
     places = context.placement.of(nesting.track[found], nesting.start[found])
     found = found[(places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)]
@@ -214,7 +213,7 @@ def _steps(context: Context) -> Iterator[Occurrence]:
     trace, steps, host = context.trace, context.steps, context.trace.host
     if not len(host) or len(steps) < 2:
         return
-    optimizer = rows_named(trace, _OPTIMIZER_STEP) & (host.kind == HostKind.ANNOTATION) & context.path
+    optimizer = trace.host_named(_OPTIMIZER_STEP.search) & (host.kind == HostKind.ANNOTATION) & context.path
     nesting = context.links.nesting
     nodes = context.calls.nodes.position
     at = context.placement.of(host.track[optimizer], host.start[optimizer]).step
@@ -254,7 +253,7 @@ def _scalars(context: Context, stream: Tokens) -> Iterator[Occurrence]:
         groups.setdefault(("optimizer", context.op_name[positions].tobytes()), []).append(positions)
     dynamic = context.hits.dynamic
     # Slicing the next batch out of a tensor happens before the graph, so its index may change.
-    batching = named(trace, _BATCHING)
+    batching = trace.named(_BATCHING.__contains__)
     found: dict[tuple[str, str], list[int]] = {}
     shape = trace.host.shape[links.nesting.rows].astype(np.int64)
     for (whose, _), alike in groups.items():

@@ -18,7 +18,6 @@ from hpuprof.model.intervals import Intervals, contains, intersect, measure, sub
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import HostRows, Trace
 from hpuprof.what_if.capture import COPYING, Region
-from hpuprof.what_if.launched_rows import rows_named
 from hpuprof.what_if.recipes import accumulated
 
 
@@ -60,7 +59,7 @@ def _loop_regions(view: RankView, parts: LoopParts, low: Ints, high: Ints) -> li
     if forward_end and len(optimizer := intersect(parts.optimizer, inside_steps)):
         optimizer = union_of(optimizer, _closing(host, marks, top, optimizer))
         both = subtract(windows, optimizer)
-        operators = path & (host.kind == HostKind.OP) & rows_named(trace, LOSS)
+        operators = path & (host.kind == HostKind.OP) & trace.host_named(LOSS.search)
         loss = union_of(union(host.start[operators], host.end[operators]), parts.zero_grad)
         borders = np.array(forward_end, dtype=np.int64)
         out += [
@@ -88,7 +87,7 @@ def _copying(trace: Trace, path: Mask) -> Intervals:
     """
     host = trace.host
     moving = path & np.isin(host.activity, [Activity.COPY_H2D, Activity.COPY_D2H, Activity.SYNC])
-    around = path & (host.kind == HostKind.OP) & rows_named(trace, COPYING)
+    around = path & (host.kind == HostKind.OP) & trace.host_named(COPYING.search)
     drawn = union(host.start[moving & ~around], host.end[moving & ~around])
     if len(drawn):
         around &= moving | (measure(drawn, host.start, host.end) > 0)

@@ -19,7 +19,6 @@ from hpuprof.model.trace import Trace
 from hpuprof.what_if.capture import Around, Region, launched_work
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
-from hpuprof.what_if.launched_rows import rows_named
 
 LOSS = re.compile(r"loss|cross_entropy|nll_", re.IGNORECASE)
 ZERO = re.compile(r"zero_grad", re.IGNORECASE)
@@ -54,7 +53,7 @@ def loop_parts(view: RankView) -> LoopParts:
     """Find the parts."""
     trace, host, role = view.trace, view.trace.host, view.host_roles
     main = role == Role.MAIN
-    zero_name, backward_name = rows_named(trace, ZERO), rows_named(trace, BACKWARD)
+    zero_name, backward_name = trace.host_named(ZERO.search), trace.host_named(BACKWARD.search)
 
     def when(mask: Mask) -> Intervals:
         return union(host.start[mask], host.end[mask])
@@ -89,7 +88,7 @@ def find_phases(view: RankView, program: Program, around: Around) -> Phases:
         return union(host.start[mask], host.end[mask])
 
     operators = (main | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP)
-    loss = when(operators & rows_named(trace, LOSS))
+    loss = when(operators & trace.host_named(LOSS.search))
     captured = launched_work(program)
     fixed = union_of(outside, around.copying)
     roots = _roots(trace, links, (main & (host.activity == Activity.OPTIMIZER)) | _module_roots(trace, main))
@@ -115,7 +114,7 @@ def find_phases(view: RankView, program: Program, around: Around) -> Phases:
 
 
 def _module_roots(trace: Trace, main: Mask) -> Mask:
-    modules = np.array([n.startswith("nn.Module:") for n in trace.names] or [False], dtype=bool)
+    modules = trace.named(lambda n: n.startswith("nn.Module:"))
     found: Mask = main & (trace.host.kind == HostKind.PYTHON) & modules[trace.host.name]
     return found
 

@@ -18,7 +18,7 @@ import numpy as np
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.modules import ModuleCalls
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.graph_mode.dynamic_ops import NOISE, OpHits, named
+from hpuprof.graph_mode.dynamic_ops import NOISE, OpHits
 from hpuprof.model.arrays import Ints
 from hpuprof.model.trace import Detail, Trace
 
@@ -99,7 +99,7 @@ def module_shapes(view: RankView, calls: ModuleCalls, hits: OpHits) -> list[Modu
     """Return the signatures of every module's calls, recomputation in backward left out."""
     trace, host, rows = view.trace, view.trace.host, view.links.nesting.rows
     name = host.name[rows].astype(np.int64)
-    quiet = named(trace, NOISE)[name]
+    quiet = trace.named(NOISE.__contains__)[name]
     dynamic = hits.dynamic
     # One number per combination of shapes and strides, one more with data types.
     shape, detail = host.shape[rows].astype(np.int64), host.detail[rows].astype(np.int64)

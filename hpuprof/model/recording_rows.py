@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -24,6 +24,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     def recording(self) -> tuple[int, str, str, str]:
         """The recording that the row belongs to."""
         return self.rank, self.stage, self.action, self.window
+
+    @property
+    def who(self) -> dict[str, Any]:
+        """The recording's columns, for another row of it."""
+        return {"rank": self.rank, "stage": self.stage, "action": self.action, "window": self.window}
 
 
 class FileRow(Row, frozen=True, kw_only=True):

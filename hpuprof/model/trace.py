@@ -6,6 +6,7 @@ by start (ties: longer first). Every array of a table has shape `(rows,)`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -29,24 +30,12 @@ class Detail(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class HostRows:
-    """Slices on host threads."""
-
+class _Slices:
     start: Ints
     dur: Ints
     name: Codes  # into Trace.names
     track: Codes  # into Trace.tracks
-    kind: Bytes8  # HostKind
-    activity: Bytes8  # Activity
-    correlation: Ints  # -1: none
-    external: Ints  # -1: none
-    shape: Codes  # into Trace.shapes, -1: not recorded
-    detail: Codes  # into Trace.details, -1: not recorded
-    sequence: Ints
-    """Autograd's sequence number: of the node that an operator makes, or that a backward row runs; -1: none."""
-    forward_thread: Ints
-    """Profiler's id of the thread that made the node a backward row runs; 0 on forward rows, -1: none."""
-    comm: Codes  # into Trace.comms, -1: no row of a collective
+    kind: Bytes8  # HostKind or DeviceKind
 
     def __len__(self) -> int:
         return len(self.start)
@@ -58,14 +47,25 @@ class HostRows:
 
 
 @dataclass(frozen=True, eq=False)
-class DeviceRows:
+class HostRows(_Slices):
+    """Slices on host threads."""
+
+    activity: Bytes8  # Activity
+    correlation: Ints  # -1: none
+    external: Ints  # -1: none
+    shape: Codes  # into Trace.shapes, -1: not recorded
+    detail: Codes  # into Trace.details, -1: not recorded
+    sequence: Ints
+    """Autograd's sequence number: of the node that an operator makes, or that a backward row runs; -1: none."""
+    forward_thread: Ints
+    """Profiler's id of the thread that made the node a backward row runs; 0 on forward rows, -1: none."""
+    comm: Codes  # into Trace.comms, -1: no row of a collective
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceRows(_Slices):
     """Slices on device engines or streams."""
 
-    start: Ints
-    dur: Ints
-    name: Codes
-    track: Codes
-    kind: Bytes8  # DeviceKind
     engine: Codes  # into Trace.engines
     correlation: Ints
     external: Ints
@@ -73,14 +73,6 @@ class DeviceRows:
     dtype: Codes  # into Trace.dtypes, -1: unknown
     recipe: Ints  # or graph, as Kineto numbers those of CUDA; -1: none
     comm: Codes  # into Trace.comms, -1: no row of a collective
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    @cached_property
-    def end(self) -> Ints:
-        """Exclusive end of each slice, ns."""
-        return self.start + self.dur
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +187,14 @@ class Trace:
     health: Health
     details: list[Detail] = field(default_factory=list)
     comms: list[CommNote] = field(default_factory=list)
+
+    def named(self, fits: Callable[[str], object]) -> Mask:
+        """Mark the name codes whose names fit; a column of names as its index marks rows."""
+        return np.array([bool(fits(name)) for name in self.names] or [False], dtype=bool)
+
+    def host_named(self, fits: Callable[[str], object]) -> Mask:
+        """Mark the host rows whose names fit."""
+        return self.named(fits)[self.host.name]
 
     @property
     def first_device(self) -> dict[str, Any]:

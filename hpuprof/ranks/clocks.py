@@ -15,7 +15,7 @@ slope: P. K. Sen, J. Am. Stat. Assoc. 63 (1968) 1379.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -296,9 +296,8 @@ def _extent(packed: list[tuple[Floats, Floats, Floats, Floats]]) -> tuple[Floats
     return low, high, possible
 
 
-def _peak(f: object, left: Floats, right: Floats) -> Floats:
+def _peak(f: Callable[[Floats], Floats], left: Floats, right: Floats) -> Floats:
     """Maximise a concave function by ternary search; return where."""
-    assert callable(f)
     for _ in range(80):
         third = (right - left) / 3
         a, b = left + third, right - third
@@ -307,9 +306,8 @@ def _peak(f: object, left: Floats, right: Floats) -> Floats:
     return (left + right) / 2
 
 
-def _border(f: object, inside: Floats, outside: Floats) -> Floats:
+def _border(f: Callable[[Floats], Floats], inside: Floats, outside: Floats) -> Floats:
     """Return, by bisection, the last point from `inside` towards `outside` where a concave function is not negative."""
-    assert callable(f)
     good, bad = inside.copy(), outside.copy()
     whole = f(bad) >= 0
     for _ in range(60):

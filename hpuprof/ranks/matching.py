@@ -44,6 +44,27 @@ class RankCalls:
     parts: PackedParts | None = None  # of the schedule
 
 
+def ranges(ranks: Sequence[int]) -> str:
+    """Write ranks short: `0-7`, `0-56:8` for every eighth, `0,3,5`.
+
+    >>> ranges([0, 1, 2, 3]), ranges([0, 8, 16, 24]), ranges([1, 5])
+    ('0-3', '0-24:8', '1,5')
+    """
+    out, i = [], 0
+    while i < len(ranks):
+        j = i + 1
+        step = ranks[j] - ranks[i] if j < len(ranks) else 1
+        while j + 1 < len(ranks) and ranks[j + 1] - ranks[j] == step:
+            j += 1
+        if j - i >= 2 and j < len(ranks):
+            out.append(f"{ranks[i]}-{ranks[j]}" + (f":{step}" if step != 1 else ""))
+            i = j + 1
+        else:
+            out.append(str(ranks[i]))
+            i += 1
+    return ",".join(out)
+
+
 @dataclass(frozen=True)
 class Group:
     """A process group across ranks. `known`: the traces name its members; else all ranks are assumed to be in it."""
@@ -53,6 +74,11 @@ class Group:
     ranks: tuple[int, ...]
     known: bool
     peers: bool = False  # a point-to-point channel, ranks are (source, target)
+
+    @property
+    def members(self) -> str:
+        """Its ranks in short, of a channel from whom to whom."""
+        return f"{self.ranks[0]}->{self.ranks[1]}" if self.peers else ranges(self.ranks)
 
 
 @dataclass(frozen=True)
@@ -78,7 +104,6 @@ class Matching:
     call: Ints  # per member: position in that rank's calls
     expected: Ints  # per collective: members of its group whose traces are present
     mismatched: list[tuple[int, int]] = field(default_factory=list)  # group, collectives whose kinds contradict
-    ambiguous: int = 0  # calls of unknown group or peer
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -119,7 +144,6 @@ def match(ranks: Sequence[RankCalls]) -> Matching:
     kinds: dict[Kind, int] = {}
     by_group: dict[int, list[tuple[int, Ints]]] = defaultdict(list)  # group -> rank position, its calls
     kind_of: list[Ints] = []
-    ambiguous = 0
     present = {r.rank for r in ranks}
     world = tuple(sorted(present))
     for position, who in enumerate(ranks):
@@ -137,11 +161,10 @@ def match(ranks: Sequence[RankCalls]) -> Matching:
         table = np.array(local or [(-1, -1)], dtype=np.int64)
         group_of = table[who.calls.kind, 0] if len(who.calls) else np.empty(0, dtype=np.int64)
         kind_of.append(table[who.calls.kind, 1] if len(who.calls) else group_of)
-        ambiguous += int((group_of < 0).sum())
         for code, calls in members(group_of):
             if code >= 0:
                 by_group[code].append((position, calls))
-    return _assemble(ranks, list(groups), list(kinds), by_group, kind_of, present, ambiguous)
+    return _assemble(ranks, list(groups), list(kinds), by_group, kind_of, present)
 
 
 def _group(named: CallGroup, kind: CallKind, rank: int, world: tuple[int, ...]) -> Group | None:
@@ -171,7 +194,6 @@ def _assemble(
     by_group: dict[int, list[tuple[int, Ints]]],
     kind_of: list[Ints],
     present: set[int],
-    ambiguous: int,
 ) -> Matching:
     parts: list[tuple[Ints, Ints, Ints]] = []  # collective, rank, call
     kind, slot_of, expected = ([np.empty(0, dtype=np.int64)] for _ in range(3))
@@ -204,7 +226,7 @@ def _assemble(
         which = rank = call = np.empty(0, dtype=np.int64)
     first = np.searchsorted(which, np.arange(base + 1)).astype(np.int64)
     kind_column, slot_column, expected_column = map(np.concatenate, (kind, slot_of, expected))
-    return Matching(groups, kinds, kind_column, slot_column, first, rank, call, expected_column, mismatched, ambiguous)
+    return Matching(groups, kinds, kind_column, slot_column, first, rank, call, expected_column, mismatched)
 
 
 def _commonest(slot: Ints, code: Ints, said: Ints) -> tuple[Ints, int]:

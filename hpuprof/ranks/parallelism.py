@@ -37,7 +37,6 @@ class Use:
     evidence: str
     sharding: str | None
     ops: dict[str, int]
-    bytes: dict[str, int]
 
 
 def uses(ranks: Sequence[RankCalls], matching: Matching) -> list[Use]:
@@ -57,7 +56,7 @@ def uses(ranks: Sequence[RankCalls], matching: Matching) -> list[Use]:
         only = alone and len(group.ranks) == world
         role, evidence = _role(group, mine, crossing, often if only else None)
         sharding = _sharding(mine, size, len(group.ranks)) if role == "data" else None
-        out.append(Use(role, evidence, sharding, dict(sorted(mine.items())), dict(sorted(size.items()))))
+        out.append(Use(role, evidence, sharding, dict(sorted(mine.items()))))
     return out
 
 

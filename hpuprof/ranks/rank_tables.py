@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from hpuprof.model.tables import (
 )
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.cycle_rows import cycle_rows
-from hpuprof.ranks.matching import Matching, RankCalls, match
+from hpuprof.ranks.matching import Matching, RankCalls, match, ranges
 from hpuprof.ranks.parallelism import Use, uses
 from hpuprof.ranks.prices import DivisionPrice, Price, Priced
 from hpuprof.ranks.stragglers import MAX_REPLAY_ERROR, Verdict, Waits, judge, measure_waits, what_if
@@ -173,27 +173,6 @@ def _windows(steps: list[tuple[int, int, bool]], calls: Calls) -> tuple[tuple[in
     return tuple(zip(begin.tolist(), (done - begin).tolist(), used, strict=True))
 
 
-def ranges(ranks: Sequence[int]) -> str:
-    """Write ranks short: `0-7`, `0-56:8` for every eighth, `0,3,5`.
-
-    >>> ranges([0, 1, 2, 3]), ranges([0, 8, 16, 24]), ranges([1, 5])
-    ('0-3', '0-24:8', '1,5')
-    """
-    out, i = [], 0
-    while i < len(ranks):
-        j = i + 1
-        step = ranks[j] - ranks[i] if j < len(ranks) else 1
-        while j + 1 < len(ranks) and ranks[j + 1] - ranks[j] == step:
-            j += 1
-        if j - i >= 2 and j < len(ranks):
-            out.append(f"{ranks[i]}-{ranks[j]}" + (f":{step}" if step != 1 else ""))
-            i = j + 1
-        else:
-            out.append(str(ranks[i]))
-            i += 1
-    return ",".join(out)
-
-
 # --- clocks
 
 
@@ -254,7 +233,7 @@ def _group_rows(matching: Matching, use: Sequence[Use], present: int) -> list[Pr
                 group=group.name,
                 text=group.text,
                 size=len(group.ranks),
-                ranks=ranges(group.ranks) if not group.peers else f"{group.ranks[0]}->{group.ranks[1]}",
+                ranks=group.members,
                 traced=int(matching.expected[mine].max()),
                 known=group.known,
                 role=what.role,
@@ -302,7 +281,7 @@ def _collective_rows(
         rows.append(
             CollectiveRow(
                 group=group.name,
-                group_ranks=ranges(group.ranks) if not group.peers else f"{group.ranks[0]}->{group.ranks[1]}",
+                group_ranks=group.members,
                 size=size,
                 op=kind.op,
                 bytes=message,
@@ -362,12 +341,10 @@ def _wait_rows(
         blame, seen, wall = int(waits.blame[i]), int(waits.seen[i]), int(waits.wall[i])
         by = {name: int(waits.blame_by[name][i]) for name in ACTIVITIES_BEFORE}
         top = max(ACTIVITIES_BEFORE, key=lambda name: by[name])
+        blamed: dict[str, Any] = {f"blame_{name}_ns": if_sound(ns) for name, ns in by.items()}
         rows.append(
             RankWaitRow(
-                rank=row.rank,
-                stage=row.stage,
-                action=row.action,
-                window=row.window,
+                **row.who,
                 host=timed.placement.names[int(timed.placement.of_rank[i])],
                 clock=label if sound else None,
                 collectives=seen,
@@ -378,7 +355,7 @@ def _wait_rows(
                 blame_fraction=if_sound(blame / total) if total else None,
                 cause=if_sound(top) if blame else None,
                 cause_fraction=if_sound(by[top] / blame) if blame else None,
-                **{f"blame_{name}_ns": if_sound(ns) for name, ns in by.items()},
+                **blamed,
                 late_fraction=if_sound(int(waits.late[i]) / seen) if seen else None,
                 steps_late_fraction=if_sound(int(waits.steps_late[i]) / waits.steps) if waits.steps else None,
                 straggler=verdict.suspect is not None and i in verdict.suspect.ranks,
@@ -443,10 +420,7 @@ def _step_row(row: RankRow, step: StepRow, waited: int | None, fetching: int, la
         waited = min(waited, exposed)
     traced = compute is not None and exposed is not None
     return StepWaitRow(
-        rank=row.rank,
-        stage=row.stage,
-        action=row.action,
-        window=row.window,
+        **row.who,
         step=step.step,
         compute_ns=compute,
         communication_ns=exposed - waited if exposed is not None and waited is not None else None,

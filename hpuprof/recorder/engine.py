@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -120,27 +121,14 @@ class Engine:
 
     def enter(self, name: str) -> None:
         """Open a named action; cheap while nothing is recorded."""
-        actions = self._actions
-        if actions is None:
-            return
-        try:
-            if self._slot.window == SYNC:
-                self._require_device().drain()
-            actions.enter(name, recorded=self._slot.phase == Phase.RECORD)
-        except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
-            self._disarm(error)
+        if self._actions is not None:
+            recorded = self._slot.phase == Phase.RECORD
+            self._safely(self._at_border, partial(self._actions.enter, name, recorded=recorded))
 
     def leave(self, name: str) -> None:
         """Close a named action, innermost first; unknown names are ignored."""
-        actions = self._actions
-        if actions is None or not actions.is_open(name):
-            return
-        try:
-            if self._slot.window == SYNC:
-                self._require_device().drain()
-            actions.leave(name)
-        except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
-            self._disarm(error)
+        if self._actions is not None and self._actions.is_open(name):
+            self._safely(self._at_border, partial(self._actions.leave, name))
 
     def pause(self) -> None:
         """Leave the loop for something else (validation): timed blocks skip it, a recorded step's metadata notes it."""
@@ -165,6 +153,12 @@ class Engine:
             work(*arguments)
         except Exception as error:  # noqa: BLE001  a recorder must not stop a training run
             self._disarm(error)
+
+    def _at_border(self, work: Callable[[], None]) -> None:
+        """Begin or end an action, in the synchronous window once the device is done."""
+        if self._sync_window:
+            self._require_device().drain()
+        work()
 
     def _disarm(self, error: Exception) -> None:
         self.disarmed = self._done = True

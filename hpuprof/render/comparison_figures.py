@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpuprof.comparison.result import Comparison
-from hpuprof.render.drawing import blank, in_ms
+from hpuprof.render.drawing import blank, points, tick
 from hpuprof.render.formats import duration
 
 if TYPE_CHECKING:
@@ -21,29 +21,16 @@ def compared_step_times(comparison: Comparison) -> go.Figure | None:
         return None
     figure = blank(height=210)
     for name, side in sides:
-        figure.add_scatter(
-            name="used step",
-            mode="markers",
-            x=[in_ms(v) for v in side.step_times_ns],
-            y=[name] * len(side.step_times_ns),
-            hovertext=[f"{name}: {duration(v)}" for v in side.step_times_ns],
-            hoverinfo="text",
-            marker={"color": "rgba(68,119,170,0.6)", "size": 9},
-            showlegend=name == "A",
-        )
+        times = side.step_times_ns
+        how = {"marker": {"color": "rgba(68,119,170,0.6)", "size": 9}, "showlegend": name == "A"}
+        points(figure, [f"{name}: {duration(v)}" for v in times], times, [name] * len(times), name="used step", **how)
     for name, metric, colour in _LINES:
         change = comparison.change(metric)
         known = [(s, v) for s, v in (("B", change.b), ("A", change.a)) if v is not None] if change else []
         if known:
-            figure.add_scatter(
-                name=name,
-                mode="markers",
-                x=[in_ms(v) for _, v in known],
-                y=[s for s, _ in known],
-                hovertext=[f"{s}, {name}: {duration(v)}" for s, v in known],
-                hoverinfo="text",
-                marker={"symbol": "line-ns", "size": 26, "line": {"width": 3, "color": colour}},
-            )
+            rows, values = zip(*known, strict=True)
+            texts = [f"{s}, {name}: {duration(v)}" for s, v in known]
+            points(figure, texts, values, rows, name=name, marker=tick(colour, 26))
     figure.update_yaxes(categoryorder="array", categoryarray=["B", "A"], range=[-0.6, 1.6])
     figure.update_xaxes(title="step time, ms")
     return figure

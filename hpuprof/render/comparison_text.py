@@ -168,6 +168,12 @@ def _part(part: Part, text: str) -> tuple[str, ...]:
     )
 
 
+def _both(name: str, title: str, changes: Iterable[tuple[str, Change]], note: str = "") -> Section:
+    """Show changes under their labels, with the values of both sides."""
+    header = ("", "A", "B", "change", "noise", "verdict")
+    return Section(title, header, tuple(_row(label, x) for label, x in changes), "lrrrrl", note, name)
+
+
 def _row(label: str, x: Change) -> tuple[str, ...]:
     return (
         label,
@@ -181,18 +187,14 @@ def _row(label: str, x: Change) -> tuple[str, ...]:
 
 def _steps(lead: Sequence[Change]) -> Section:
     by_name = {x.name: x for x in lead if x.group == "step"}
-    rows = tuple(
-        _row(of.label, by_name[of.column])
-        for of in STEP_COLUMNS
-        if of.label and of.column in by_name and (by_name[of.column].a or by_name[of.column].b)
-    )
-    return Section("Step, means", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl", name="steps")
+    known = [(of.label, by_name[of.column]) for of in STEP_COLUMNS if of.label and of.column in by_name]
+    return _both("steps", "Step, means", [(label, x) for label, x in known if x.a or x.b])
 
 
 def _metrics(lead: Sequence[Change]) -> Section:
-    rows = tuple(_row(x.name, x) for x in lead if x.group == "metric" and x.delta is not None and _shows(x))
+    shown = [(x.name, x) for x in lead if x.group == "metric" and x.delta is not None and _shows(x)]
     note = "Shares are relative to the step: when the step grows, unchanged parts have smaller shares."
-    return Section("Metrics", ("", "A", "B", "change", "noise", "verdict"), rows, "lrrrrl", note, "metrics")
+    return _both("metrics", "Metrics", shown, note)
 
 
 def _shows(change: Change) -> bool:
@@ -202,18 +204,12 @@ def _shows(change: Change) -> bool:
 
 
 def _places(c: Comparison) -> Section:
-    rows = tuple(
-        _row(" ".join(w for w in (x.stage, x.action) if w) or "unnamed steps", x)
+    others = [
+        (" ".join(w for w in (x.stage, x.action) if w) or "unnamed steps", x)
         for x in c.changes
         if (x.group, x.name) == ("step", "wall_ns") and (x.stage, x.action) != (c.stage, c.action)
-    )
-    return Section(
-        "Other recordings, mean step time",
-        ("", "A", "B", "change", "noise", "verdict"),
-        rows,
-        "lrrrrl",
-        name="places",
-    )
+    ]
+    return _both("places", "Other recordings, mean step time", others)
 
 
 def _findings(c: Comparison) -> Section:

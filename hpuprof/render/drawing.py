@@ -82,6 +82,28 @@ def down(figure: go.Figure, title: str, **axis: Any) -> go.Figure:
     return figure
 
 
+def points(figure: go.Figure, texts: Sequence[str], ns: Iterable[float], rows: Sequence[str], **more: Any) -> None:
+    """Add a point for each text, at a time in a row."""
+    how = {"mode": "markers", "hoverinfo": "text", **more}
+    figure.add_scatter(x=[in_ms(v) for v in ns], y=rows, hovertext=texts, **how)
+
+
+def spread(middle: Sequence[float], low: Iterable[float], high: Iterable[float]) -> dict[str, Any]:
+    """Return the error bars from `low` to `high` around the middles [ns]."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [in_ms(max(0.0, top - at)) for at, top in zip(middle, high, strict=True)],
+        "arrayminus": [in_ms(max(0.0, at - bottom)) for at, bottom in zip(middle, low, strict=True)],
+        "color": "#888888",
+    }
+
+
+def tick(colour: str, size: int) -> dict[str, Any]:
+    """Return the marker of a median or another rank of many points: an upright line."""
+    return {"symbol": "line-ns", "size": size, "line": {"width": 3, "color": colour}}
+
+
 def heat_map(
     values: list[list[Any]], across: list[str], down: list[str], texts: list[list[str]], *, title: str
 ) -> go.Figure:

@@ -5,18 +5,30 @@ Each function returns a figure, or None when the report has nothing to draw. Nam
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hpuprof.model.metrics import IDLE
 from hpuprof.model.tables import StepRow, StepWaitRow
 from hpuprof.render.column_words import CAUSE
-from hpuprof.render.drawing import COLOURS, bars, blank, by_rank, down, heat_map, in_ms, label, rows_of
+from hpuprof.render.drawing import (
+    COLOURS,
+    bars,
+    blank,
+    by_rank,
+    down,
+    heat_map,
+    in_ms,
+    label,
+    points,
+    rows_of,
+    spread,
+    tick,
+)
 from hpuprof.render.formats import duration, percent, size
 from hpuprof.render.memory_figures import memory, memory_over_time
-from hpuprof.render.sections import captured, span
+from hpuprof.render.sections import captured, idle_shares, span
 from hpuprof.render.sensitivity_figure import sensitivity
-from hpuprof.report.headline import SMALLEST_SHARE
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
 
@@ -41,6 +53,7 @@ _IDLE_COLOURS = (
     "#d4c5a9", "#9aa5b1", "#5b3a8c", "#2f4b7c", "#d62728", "#c04f8f", "#8c564b", "#1fa5b8",
     "#b5a11a", "#e08214", "#3f6f5f", "#7a8b2f", "#6b8fd6", "#ee6677", "#f2a5b0", "#777777",
 )  # fmt: skip
+_Laid = dict[tuple[str, str], list[tuple[str, int, int, str]]]  # by name and colour: lane, start and length [ns], text
 CAUSE_COLOURS = dict(zip(CAUSE, _IDLE_COLOURS, strict=True))
 """One colour for each cause of device idle time, the same in every figure."""
 
@@ -61,7 +74,7 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
         if row.idle_ns:
             idle.setdefault((row.rank, row.step), []).append((row.cause, row.idle_ns))
     every_gap = by_rank(rows_of(report, "gaps"))
-    laid: dict[str, _Bars] = {}
+    laid: _Laid = defaultdict(list)
     lanes = []
     for rank, rows in steps.items():
         who = f"rank {rank} " if len(report.data.ranks) > 1 else ""
@@ -73,9 +86,9 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
         found = [g for g in every_gap.get(rank, []) if g.start_ns < last]
         for gap in found:
             within = f"<br>in {label(gap.host_row)}" if gap.host_row else ""
-            laid.setdefault(f"idle: {CAUSE[gap.cause]}", _Bars(CAUSE_COLOURS[gap.cause])).add(
-                gaps, gap.start_ns, gap.dur_ns, f"{duration(gap.dur_ns)} idle: {CAUSE[gap.cause]}{within}"
-            )
+            cause = CAUSE[gap.cause]
+            text = f"{duration(gap.dur_ns)} idle: {cause}{within}"
+            laid[f"idle: {cause}", CAUSE_COLOURS[gap.cause]].append((gaps, gap.start_ns, gap.dur_ns, text))
         if any(s.host_working_ns is not None for s in rows):
             lanes.append(host)
         if any(s.device_busy_ns is not None for s in rows):
@@ -85,15 +98,16 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
     if not lanes:
         return None
     figure = blank(height=150 + (34 if len(lanes) <= 12 else 26) * len(lanes), barmode="overlay", bargap=0.15)
-    for name, bar in laid.items():
+    for (name, colour), found in laid.items():
+        on, starts, lengths, texts = zip(*found, strict=True)
         figure.add_bar(
             name=name,
             orientation="h",
-            y=bar.lane,
-            x=bar.width,
-            base=bar.base,
-            marker={"color": bar.colour, "line": {"width": 0}},
-            hovertext=bar.text,
+            y=on,
+            x=[in_ms(ns) for ns in lengths],
+            base=[in_ms(ns) for ns in starts],
+            marker={"color": colour, "line": {"width": 0}},
+            hovertext=texts,
             hoverinfo="text",
         )
     figure.update_yaxes(categoryorder="array", categoryarray=lanes[::-1], automargin=True)
@@ -107,6 +121,7 @@ def step_times(report: Report) -> go.Figure | None:
     At most 32 ranks and 200 steps of each. Steps that are left out of medians are hollow.
     """
     chosen = rows_of(report, "ranks")[:MAX_POINT_RANKS]
+    ranks = [f"rank {r.rank}" for r in chosen]
     steps = by_rank(rows_of(report, "steps"))
     figure = blank(height=150 + 30 * len(chosen))
     drawn = False
@@ -115,38 +130,18 @@ def step_times(report: Report) -> go.Figure | None:
         if not shown:
             continue
         drawn = True
+        colour, symbol = ("rgba(68,119,170,0.6)", "circle") if used else ("#999999", "circle-open")
         why = [f" ({s.excluded})" if s.excluded else "" for s in shown]
-        figure.add_scatter(
-            name=name,
-            mode="markers",
-            x=[in_ms(s.wall_ns) for s in shown],
-            y=[f"rank {s.rank}" for s in shown],
-            hovertext=[
-                f"rank {s.rank}, step {s.step}{w}: {duration(s.wall_ns)}" for s, w in zip(shown, why, strict=True)
-            ],
-            hoverinfo="text",
-            marker={
-                "color": "rgba(68,119,170,0.6)" if used else "#999999",
-                "size": 9,
-                "symbol": "circle" if used else "circle-open",
-            },
-        )
+        texts = [f"rank {s.rank}, step {s.step}{w}: {duration(s.wall_ns)}" for s, w in zip(shown, why, strict=True)]
+        marker = {"color": colour, "size": 9, "symbol": symbol}
+        points(figure, texts, [s.wall_ns for s in shown], [f"rank {s.rank}" for s in shown], name=name, marker=marker)
     if not drawn:
         return None
     for name, column, colour in (("median", "step_p50_ns", "#ee6677"), ("90th percentile", "step_p90_ns", "#aa3377")):
         values = [getattr(r, column) for r in chosen]
-        figure.add_scatter(
-            name=name,
-            mode="markers",
-            x=[in_ms(v) for v in values],
-            y=[f"rank {r.rank}" for r in chosen],
-            hovertext=[f"rank {r.rank}, {name}: {duration(v)}" for r, v in zip(chosen, values, strict=True)],
-            hoverinfo="text",
-            marker={"symbol": "line-ns", "size": 22, "line": {"width": 3, "color": colour}},
-        )
-    figure.update_yaxes(
-        categoryorder="array", categoryarray=[f"rank {r.rank}" for r in chosen][::-1], range=[-0.6, len(chosen) - 0.4]
-    )
+        texts = [f"{row}, {name}: {duration(v)}" for row, v in zip(ranks, values, strict=True)]
+        points(figure, texts, values, ranks, name=name, marker=tick(colour, 22))
+    figure.update_yaxes(categoryorder="array", categoryarray=ranks[::-1], range=[-0.6, len(chosen) - 0.4])
     figure.update_xaxes(title="step time, ms")
     return figure
 
@@ -178,8 +173,7 @@ def engines(report: Report) -> go.Figure | None:
 
 def gap_causes(report: Report) -> go.Figure | None:
     """Device idle time by what the host was doing, as shares of the step."""
-    found = [(cause.name.lower(), report.metrics[name].value) for cause, name in IDLE.items()]
-    shown = sorted(((v, n) for n, v in found if v and v >= SMALLEST_SHARE), key=lambda pair: (-pair[0], pair[1]))
+    shown = idle_shares(report)
     if not shown:
         return None
     figure = blank(height=110 + 26 * len(shown), showlegend=False)
@@ -228,8 +222,8 @@ def _by_step(
 
 def graph_options(report: Report) -> go.Figure | None:
     """Predicted step time of each way to use graphs with its 90 % interval, against the step time now."""
-    graph = report.graph_mode
-    if not graph.options or graph.base_step_ns is None:
+    graph, now = report.graph_mode, report.graph_mode.base_step_ns
+    if not graph.options or now is None:
         return None
     options = graph.options[:MAX_BARS]
     names = [label(captured(o)) for o in options]
@@ -237,16 +231,14 @@ def graph_options(report: Report) -> go.Figure | None:
     figure.add_bar(
         orientation="h",
         y=["as now", *names],
-        x=[in_ms(graph.base_step_ns), *(in_ms(o.step_time_ns.median) for o in options)],
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [0, *(in_ms(o.step_time_ns.high - o.step_time_ns.median) for o in options)],
-            "arrayminus": [0, *(in_ms(o.step_time_ns.median - o.step_time_ns.low) for o in options)],
-            "color": "#888888",
-        },
+        x=[in_ms(now), *(in_ms(o.step_time_ns.median) for o in options)],
+        error_x=spread(
+            [now, *(o.step_time_ns.median for o in options)],
+            [now, *(o.step_time_ns.low for o in options)],
+            [now, *(o.step_time_ns.high for o in options)],
+        ),
         hovertext=[
-            f"step time now: {duration(graph.base_step_ns)}",
+            f"step time now: {duration(now)}",
             *(f"{label(o.api)}: {duration(o.step_time_ns.median)} a step, speed-up {span(o.speedup)}" for o in options),
         ],
         hoverinfo="text",
@@ -345,30 +337,12 @@ def all_figures(report: Report) -> dict[str, Any]:
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
-class _Bars:
-    """Bars of one name and colour on the lanes of a timeline."""
-
-    def __init__(self, colour: str) -> None:
-        self.colour = colour
-        self.lane: list[str] = []
-        self.base: list[float] = []
-        self.width: list[float] = []
-        self.text: list[str] = []
-
-    def add(self, lane: str, start_ns: int, dur_ns: int, text: str) -> None:
-        self.lane.append(lane)
-        self.base.append(in_ms(start_ns))
-        self.width.append(in_ms(dur_ns))
-        self.text.append(text)
-
-
-def _lay(laid: dict[str, _Bars], lane: str, step: StepRow, parts: Iterable[tuple[str, int, str]]) -> None:
+def _lay(laid: _Laid, lane: str, step: StepRow, parts: Iterable[tuple[str, int, str]]) -> None:
     at = step.start_ns
     for name, value, colour in parts:
         share = percent(value / step.wall_ns) if step.wall_ns else ""
-        laid.setdefault(name, _Bars(colour)).add(
-            lane, at, value, f"step {step.step}: {name} {duration(value)}, {share} of {duration(step.wall_ns)}"
-        )
+        text = f"step {step.step}: {name} {duration(value)}, {share} of {duration(step.wall_ns)}"
+        laid[name, colour].append((lane, at, value, text))
         at += value
 
 

@@ -51,6 +51,7 @@ def _blocks(c: Comparison) -> list[Block]:
                 columns=tuple(replace(table.columns[i], name=names[i]) for i in said),
                 rows=tuple(tuple(row[i] for i in said) for row in table.rows),
             )
+    parts = tables.get("parts")
     return [
         Block(
             "changes",
@@ -59,7 +60,7 @@ def _blocks(c: Comparison) -> list[Block]:
             tables=tuple(tables.get(name) for name in ("gates", *_ITEMS)),
             always=True,
         ),
-        Block("parts", "Where the step time changed", tables=(_untitled(tables.get("parts")),)),
+        Block("parts", "Where the step time changed", tables=(parts and replace(parts, title=""),)),
         Block(
             "step-times",
             "Step times",
@@ -81,10 +82,6 @@ def _blocks(c: Comparison) -> list[Block]:
     ]
 
 
-def _untitled(table: HtmlTable | None) -> HtmlTable | None:
-    return table and replace(table, title="")
-
-
 def _sorted_times(c: Comparison) -> HtmlTable | None:
     both = (c.a.step_times_ns, c.b.step_times_ns)
     longest = max(map(len, both))
@@ -100,23 +97,12 @@ def _sorted_times(c: Comparison) -> HtmlTable | None:
 
 def _terms(c: Comparison) -> list[tuple[str, str]]:
     """Return what the columns mean."""
-    told = described(Change)
+    told, half = described(Change), f"Half the {100 * c.level:.0f} % interval of the change"
+    counts = f"A change counts if it is at least {100 * c.threshold:g} % and its interval excludes zero."
     return [
         ("A, B", "The value of each side. Times and counts of parts, operators and kernels are per step."),
         ("change", "B minus A; for shares, in percentage points."),
         ("relative", "The change relative to A; new or gone where one side has none."),
-        (
-            "noise",
-            (
-                f"Half the {100 * c.level:.0f} % interval of the change, from the variation between steps; "
-                "unknown for numbers that a run has only one of."
-            ),
-        ),
-        (
-            "verdict",
-            (
-                f"{told['verdict'].meaning} A change counts if it is at least {100 * c.threshold:g} % "
-                "and its interval excludes zero."
-            ),
-        ),
+        ("noise", f"{half}, from the variation between steps; unknown for numbers that a run has only one of."),
+        ("verdict", f"{told['verdict'].meaning} {counts}"),
     ]

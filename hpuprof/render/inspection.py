@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from hpuprof.render.formats import clean, duration, inert, percent, shorten, size
+from hpuprof.render.json import pretty
 from hpuprof.render.sections import data_quality
 from hpuprof.render.text import MIN_WIDTH
 from hpuprof.report.model import Report
@@ -22,7 +23,7 @@ def to_json(report: Report) -> str:
         "steps": [{k: getattr(s, k) for k in keep} for s in data.steps],
         "diagnostics": msgspec.to_builtins(data.diagnostics),
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+    return pretty(document)
 
 
 def to_text(report: Report, *, width: int = 80) -> str:

@@ -38,6 +38,11 @@ def document(data: msgspec.Struct) -> str:
     return inert_json("{\n" + ",\n".join(parts) + "\n}\n")
 
 
+def pretty(value: object, *, indent: int = 1) -> str:
+    """Return a value as an indented JSON document, ending in a newline."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=indent).decode() + "\n"
+
+
 def _place(name: str) -> int:
     return _FIRST.index(name) - len(_FIRST) if name in _FIRST else TABLES.index(name) + 1 if name in TABLES else 0
 

@@ -142,11 +142,15 @@ def _budget(report: Report) -> Section:
     return Section("Step budget", ("", ""), rows, "lr", note=f"Over {report.headline.population}.")
 
 
+def idle_shares(report: Report) -> list[tuple[float, str]]:
+    """Return the shares of the step that the device idled, and the causes, largest first; those that show at all."""
+    metrics = [(report.metrics[name].value, cause.name.lower()) for cause, name in IDLE.items()]
+    return sorted(((v, n) for v, n in metrics if v and v >= SMALLEST_SHARE), key=lambda pair: (-pair[0], pair[1]))
+
+
 def causes(report: Report) -> Section:
     """Return device idle time by cause."""
-    metrics = [(cause.name.lower(), report.metrics[name].value) for cause, name in IDLE.items()]
-    shown = sorted(((v, n) for n, v in metrics if v), key=lambda pair: (-pair[0], pair[1]))
-    rows = tuple((CAUSE[name], percent(value)) for value, name in shown if value >= SMALLEST_SHARE)
+    rows = tuple((CAUSE[name], percent(value)) for value, name in idle_shares(report))
     return Section("Device idle time, by what the host was doing", ("cause", "share of step"), rows, "lr")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpuprof.model.tables import SensitivityRow
-from hpuprof.render.drawing import COLOURS, blank, in_ms, label
+from hpuprof.render.drawing import COLOURS, blank, in_ms, label, spread
 from hpuprof.render.formats import duration, percent
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
@@ -40,13 +40,7 @@ def sensitivity(report: Report) -> go.Figure | None:
         figure.add_scatter(
             x=list(_LEVELS),
             y=[in_ms(middle) for middle, _, _ in steps],
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [in_ms(max(0.0, high - middle)) for middle, _, high in steps],
-                "arrayminus": [in_ms(max(0.0, middle - low)) for middle, low, _ in steps],
-                "color": "#888888",
-            },
+            error_y=spread(*zip(*steps, strict=True)),
             mode="lines+markers",
             line={"color": COLOURS[0]},
             hovertext=[

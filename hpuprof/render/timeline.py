@@ -1,19 +1,12 @@
-"""What `hpuprof merge` and `hpuprof check` say: sentences and JSON. Computes nothing."""
+"""What `hpuprof merge` and `hpuprof check` say in words. Computes nothing."""
 
 from __future__ import annotations
 
 import textwrap
 
-import msgspec
-
 from hpuprof.render.formats import clean, duration, inert, number, size
 from hpuprof.viewers.merging import REWRITTEN, Merged
 from hpuprof.viewers.viewer_check import Checked
-
-
-def merged_json(merged: Merged) -> str:
-    """Return what was merged as one JSON document."""
-    return msgspec.json.format(msgspec.json.encode(merged), indent=1).decode() + "\n"
 
 
 def merged_text(merged: Merged, *, written: bool = True) -> str:
@@ -37,11 +30,6 @@ def merged_text(merged: Merged, *, written: bool = True) -> str:
         for d in merged.diagnostics
     ]
     return inert("\n".join(lines) + "\n")
-
-
-def checked_json(checked: list[Checked]) -> str:
-    """Return the verdicts as one JSON document."""
-    return msgspec.json.format(msgspec.json.encode({"files": checked}), indent=1).decode() + "\n"
 
 
 def checked_text(checked: list[Checked]) -> str:

@@ -60,7 +60,7 @@ def headline(
         first=first,
         deciding=deciding,
         population=population,
-        lead=Row(rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window) if lead else None,
+        lead=Row(**lead.who) if lead else None,
     )
 
 

@@ -63,10 +63,7 @@ def plan_of(
         rows = _with_even_ranks(rows, now, _balanced(divided, blamed=staged), even, graph.base_range_ns)
     elif now is not None and suspect is not None and held[1] >= LEAST:
         rows = _with_even_ranks(rows, now, _keeping_pace(suspect), held, graph.base_range_ns)
-    return [
-        msgspec.structs.replace(row, rank=lead.rank, stage=lead.stage, action=lead.action, window=lead.window)
-        for row in _with_effects(rows, findings)
-    ]
+    return [msgspec.structs.replace(row, **lead.who) for row in _with_effects(rows, findings)]
 
 
 def _with_effects(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterator[PlanRow]:
@@ -160,16 +157,11 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
         left = [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
         return left if rows[at].order != 1 else _with_best_alone(left, rows[at].before_ns or 0.0, graph.base_range_ns)
     low, median, high = now - then.high, now - then.median, now - then.low
-    joint = msgspec.structs.replace(
-        rows[at],
-        where=f"{graph.region}, with {graph.api}",
-        alone_low_ns=low,
-        alone_ns=median,
-        alone_high_ns=high,
-    )
+    where = f"{graph.region}, with {graph.api}"
+    joint = msgspec.structs.replace(rows[at], where=where, **_ends("alone", low, median, high))
     rest = rows[at + 1 :]
     if joint.order == 1:
-        taken = {"after_low_ns": then.low, "after_ns": then.median, "after_high_ns": then.high}
+        taken = _ends("after", then.low, then.median, then.high)
         rest = _after(rest, then, joint.after_ns)
         joint = msgspec.structs.replace(_first(joint, now, (low, median, high), graph.base_range_ns), **taken)
     return [*rows[:at], joint, *rest]
@@ -178,7 +170,7 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
 def _after(rows: Sequence[PlanRow], begin: Interval, alone: float | None) -> list[PlanRow]:
     """Return the rows with those of the plan as parts of another step time than `alone`, the first one's before."""
     found = [_scaled(row, begin.median / alone) if row.order and alone else row for row in rows]
-    known = {"before_low_ns": begin.low, "before_ns": begin.median, "before_high_ns": begin.high}
+    known = _ends("before", begin.low, begin.median, begin.high)
     return [msgspec.structs.replace(row, **known) if row.order == 2 else row for row in found]
 
 
@@ -200,6 +192,11 @@ def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = N
     ]
 
 
+def _ends(of: str, low: float | None, middle: float | None, high: float | None) -> dict[str, float | None]:
+    """Return the columns of a time with its interval; `of`: alone, before, after or gain."""
+    return {f"{of}_low_ns": low, f"{of}_ns": middle, f"{of}_high_ns": high}
+
+
 def _first(row: PlanRow, now: float, gained: tuple[float, float, float], known: Interval | None) -> PlanRow:
     """Make a row the plan's first line.
 
@@ -210,15 +207,9 @@ def _first(row: PlanRow, now: float, gained: tuple[float, float, float], known: 
     return msgspec.structs.replace(
         row,
         order=1,
-        before_low_ns=known.low if known else now,
-        before_ns=now,
-        before_high_ns=known.high if known else now,
-        after_low_ns=max(0.0, now - high),
-        after_ns=now - median,
-        after_high_ns=now - low,
-        gain_low_ns=low,
-        gain_ns=median,
-        gain_high_ns=high,
+        **_ends("before", known.low if known else now, now, known.high if known else now),
+        **_ends("after", max(0.0, now - high), now - median, now - low),
+        **_ends("gain", low, median, high),
     )
 
 
@@ -291,9 +282,7 @@ def _with_even_ranks(
 ) -> list[PlanRow]:
     """Add a line about all ranks: the first where it gains most, else what it would gain alone. `saved`: of a step."""
     low, median, high = (now * share for share in saved)
-    row = msgspec.structs.replace(
-        line, alone_low_ns=low, alone_ns=median, alone_high_ns=high, ceiling_ns=max(high, median)
-    )
+    row = msgspec.structs.replace(line, ceiling_ns=max(high, median), **_ends("alone", low, median, high))
     first = next((r for r in rows if r.order == 1), None)
     if first is not None and (first.gain_ns or 0.0) >= median:
         return [*rows, msgspec.structs.replace(row, reason="record_again")]

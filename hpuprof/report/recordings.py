@@ -58,5 +58,4 @@ def lead_recording(data: ReportData) -> RankRow | None:
     if lead is None:  # a report of an earlier version
         first = next(iter(recording_kinds(data.ranks)), None)
         return next((r for r in data.ranks if kind_of(r) == first), None)
-    of = (lead.rank, lead.stage, lead.action, lead.window)
-    return next((r for r in data.ranks if r.recording == of), None)
+    return next((r for r in data.ranks if r.recording == lead.recording), None)

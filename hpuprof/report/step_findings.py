@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 from hpuprof.analysis.bound import ALLOCATOR_FIRST, EXPOSED_COPY
 from hpuprof.analysis.device_time import is_low_precision
@@ -175,22 +176,33 @@ def _memory(context: Context, limit: float) -> Found | None:
     return None
 
 
+def _idle_rule(code: str, cause: Cause, during: str, *, limit: float, **words: Any) -> Rule:
+    """Return the rule on idle time of a cause; `during`: what the host did; `words`: the other fields of the rule."""
+    return Rule(
+        code=code,
+        found_when=f"device idle during {during} >= {{limit}} of the step",
+        limit=limit,
+        needs_sound_device=True,
+        saves=f"idle_{cause.name.lower()}_fraction",
+        test=_idle(cause),
+        **words,
+    )
+
+
 # Limits are by judgement, not measured, unless a comment says otherwise: 1 to 5 % of the step where a line or two of
 # the script fixes it, 10 % where the fix takes more work.
 STEP_RULES: tuple[Rule, ...] = (
-    Rule(
-        code="HP201",
+    _idle_rule(
+        "HP201",
+        Cause.OPERATOR_LAUNCH,
+        "operator accumulation and launch",
         title="The host launches work too slowly",
         meaning="The device waits while the host accumulates, dispatches or launches operators.",
         advice="Launch less: use larger batches, fused optimizers, torch.compile, or graph replay (HPU Graphs in "
         "lazy mode, CUDA graphs).",
         serving="Replay the forward pass as graphs (in a server, no enforce_eager, and capture sizes or Gaudi's "
         "buckets that cover the batches served), torch.compile the model, or use larger batches.",
-        found_when="device idle during operator accumulation and launch >= {limit} of the step",
         limit=0.1,
-        needs_sound_device=True,
-        saves="idle_operator_launch_fraction",
-        test=_idle(Cause.OPERATOR_LAUNCH),
     ),
     Rule(
         code="HP202",
@@ -219,17 +231,15 @@ STEP_RULES: tuple[Rule, ...] = (
         saves="idle_blocking_read_fraction; without device rows, waiting in blocking copies and reads",
         test=_blocked_copy,
     ),
-    Rule(
-        code="HP204",
+    _idle_rule(
+        "HP204",
+        Cause.H2D_COPY,
+        "host-to-device copies",
         title="Input copies stall the device",
         meaning="The device waits for host-to-device copies.",
         advice="Use pin_memory=True in the data loader and non_blocking=True in `.to()`; copy the next batch while "
         "this one computes.",
-        found_when="device idle during host-to-device copies >= {limit} of the step",
         limit=0.03,
-        needs_sound_device=True,
-        saves="idle_h2d_copy_fraction",
-        test=_idle(Cause.H2D_COPY),
     ),
     Rule(
         code="HP205",
@@ -267,27 +277,23 @@ STEP_RULES: tuple[Rule, ...] = (
         saves="idle_operator_launch_fraction",
         test=_short,
     ),
-    Rule(
-        code="HP208",
+    _idle_rule(
+        "HP208",
+        Cause.OPTIMIZER,
+        "the optimizer",
         title="The optimizer starves the device",
         meaning="The device waits while the optimizer's step runs on the host.",
         advice="Use fused=True or foreach=True, or the vendor's fused optimizer.",
-        found_when="device idle during the optimizer >= {limit} of the step",
         limit=0.05,
-        needs_sound_device=True,
-        saves="idle_optimizer_fraction",
-        test=_idle(Cause.OPTIMIZER),
     ),
-    Rule(
-        code="HP209",
+    _idle_rule(
+        "HP209",
+        Cause.CALLBACK,
+        "callbacks and logging",
         title="Callbacks and logging stall the step",
         meaning="The device waits for callbacks, loggers or checkpoints.",
         advice="Log every n steps, and write checkpoints asynchronously.",
-        found_when="device idle during callbacks and logging >= {limit} of the step",
         limit=0.03,
-        needs_sound_device=True,
-        saves="idle_callback_fraction",
-        test=_idle(Cause.CALLBACK),
     ),
     Rule(
         code="HP210",
@@ -321,27 +327,23 @@ STEP_RULES: tuple[Rule, ...] = (
         saves="what slow steps take beyond the median of their recording",
         test=_unstable,
     ),
-    Rule(
-        code="HP213",
+    _idle_rule(
+        "HP213",
+        Cause.PYTHON,
+        "Python",
         title="Python outside operators stalls the device",
         meaning="The device waits for Python between operators.",
         advice="Record with stacks (with_stack=True) to see which code; move work off the main thread.",
-        found_when="device idle during Python >= {limit} of the step",
         limit=0.1,
-        needs_sound_device=True,
-        saves="idle_python_fraction",
-        test=_idle(Cause.PYTHON),
     ),
-    Rule(
-        code="HP215",
+    _idle_rule(
+        "HP215",
+        Cause.SYNCHRONISE,
+        "synchronisation",
         title="Explicit synchronisation stalls the device",
         meaning="The host waits for the device and launches nothing meanwhile.",
         advice="Remove synchronize() calls from the step; time with events.",
-        found_when="device idle during synchronisation >= {limit} of the step",
         limit=0.03,
-        needs_sound_device=True,
-        saves="idle_synchronise_fraction",
-        test=_idle(Cause.SYNCHRONISE),
     ),
     Rule(
         code="HP216",
@@ -354,17 +356,15 @@ STEP_RULES: tuple[Rule, ...] = (
         saves="unknown: room for larger batches",
         test=_memory,
     ),
-    Rule(
-        code="HP217",
+    _idle_rule(
+        "HP217",
+        Cause.FIRST_USE,
+        "first use",
         title="The device is set up inside steps",
         meaning="Creating the context and loading kernels happens once, at first use; the device waits meanwhile.",
         advice="Run a step before the first one that counts, and leave it out of timings; this is no cost of copying, "
         "though it often shows inside the first `.to()`.",
-        found_when="device idle during first use >= {limit} of the step",
         limit=0.05,
-        needs_sound_device=True,
-        saves="idle_first_use_fraction",
-        test=_idle(Cause.FIRST_USE),
     ),
     Rule(
         code="HP218",

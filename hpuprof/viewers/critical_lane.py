@@ -51,34 +51,43 @@ def all_rows(
 
 def names(pid: int, rank: int, place: int) -> list[dict[str, Any]]:
     """Return the metadata rows of a rank's lanes; `place`: among the processes."""
-    process = [
-        ("process_name", 0, {"name": f"rank {rank} · {NAME}"}),
-        ("process_sort_index", 0, {"sort_index": place}),
+    return [
+        metadata("process_name", pid, 0, name=f"rank {rank} · {NAME}"),
+        metadata("process_sort_index", pid, 0, sort_index=place),
+        *(metadata("thread_name", pid, tid, name=f"{NAME} · {name}") for tid, name in _THREADS.items()),
     ]
-    threads = [("thread_name", tid, {"name": f"{NAME} · {name}"}) for tid, name in _THREADS.items()]
-    return [{"ph": "M", "name": n, "pid": pid, "tid": t, "ts": 0, "args": a} for n, t, a in [*process, *threads]]
 
 
 def rows(slices: Sequence[CriticalSlice], pid: int, flows: int) -> Iterator[dict[str, Any]]:
     """Yield slices and arrows. `slices`: in order of time, ns on the common axis; `flows`: numbers that are taken."""
     for s in slices:
         known = {"criticality": s.criticality, "slack_us": _us(s.slack_ns), "drag_us": _us(s.drag_ns)}
-        yield {
-            "ph": "X",
-            "cat": NAME,
-            "name": s.what,
-            "pid": pid,
-            "tid": 1 + s.device,
-            "ts": s.begin_ns / 1000,
-            "dur": (s.end_ns - s.begin_ns) / 1000,
-            "args": {"kind": s.kind} | {name: value for name, value in known.items() if value is not None},
-        }
+        more = {name: value for name, value in known.items() if value is not None}
+        yield drawn(s, {"cat": NAME, "pid": pid, "tid": 1 + s.device}, more)
     for number, (source, target) in enumerate(changes(slices), flows + 1):
-        # An arrow begins inside its slice, and not after it ends.
-        at = max(source.begin_ns, min(source.end_ns - 1, target.begin_ns))
-        arrow = {"cat": NAME, "name": NAME, "id": number, "pid": pid}
-        yield {**arrow, "ph": "s", "tid": 1 + source.device, "ts": at / 1000}
-        yield {**arrow, "ph": "f", "bp": "e", "tid": 1 + target.device, "ts": target.begin_ns / 1000}
+        lanes = 1 + source.device, 1 + target.device
+        yield from arrow(source, target, {"cat": NAME, "name": NAME, "id": number, "pid": pid}, lanes)
+
+
+def metadata(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+    """Return a row that names or orders a process or thread."""
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}
+
+
+def drawn(s: CriticalSlice, place: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return a slice of a cycle in its place: category, process and thread; `more`: arguments besides its kind."""
+    span = {"ts": s.begin_ns / 1000, "dur": (s.end_ns - s.begin_ns) / 1000}
+    return {"ph": "X", "name": s.what, **place, **span, "args": {"kind": s.kind, **more}}
+
+
+def arrow(
+    source: CriticalSlice, target: CriticalSlice, about: dict[str, Any], lanes: tuple[int, int]
+) -> Iterator[dict[str, Any]]:
+    """Yield both ends of an arrow from slice to slice, on the threads `lanes`."""
+    # An arrow begins inside its slice, and not after it ends.
+    at = max(source.begin_ns, min(source.end_ns - 1, target.begin_ns))
+    yield {**about, "ph": "s", "tid": lanes[0], "ts": at / 1000}
+    yield {**about, "ph": "f", "bp": "e", "tid": lanes[1], "ts": max(at, target.begin_ns) / 1000}
 
 
 def changes(slices: Sequence[CriticalSlice]) -> list[tuple[CriticalSlice, CriticalSlice]]:

@@ -15,6 +15,7 @@ from hpuprof.ranks.matching import match
 from hpuprof.ranks.parallelism import uses
 from hpuprof.ranks.rank_tables import rank_calls
 from hpuprof.ranks.stragglers import MAX_REPLAY_ERROR, measure_waits, what_if
+from hpuprof.viewers.critical_lane import arrow, drawn, metadata
 from hpuprof.viewers.layout import Layout
 from hpuprof.what_if.critical_walk import CriticalSlice, Places
 
@@ -83,29 +84,17 @@ def all_rows(slices: Sequence[JobSlice], layout: Layout, flows: int) -> Iterator
     """Yield the lanes, two for each rank, and arrows where the cycle changes lanes. `flows`: numbers that are taken."""
     ranks = sorted({s.rank for s in slices})
     pid = layout.free_process(ranks[0])
-    yield _named("process_name", pid, 0, {"name": NAME})
-    yield _named("process_sort_index", pid, 0, {"sort_index": -1})
+    yield metadata("process_name", pid, 0, name=NAME)
+    yield metadata("process_sort_index", pid, 0, sort_index=-1)
     lane = {(rank, device): 1 + 2 * i + device for i, rank in enumerate(ranks) for device in (False, True)}
     for (rank, device), tid in lane.items():
-        yield _named("thread_name", pid, tid, {"name": f"rank {rank} · {'device' if device else 'host'}"})
-        yield _named("thread_sort_index", pid, tid, {"sort_index": tid})
+        yield metadata("thread_name", pid, tid, name=f"rank {rank} · {'device' if device else 'host'}")
+        yield metadata("thread_sort_index", pid, tid, sort_index=tid)
     for rank, s in slices:
-        span = {"ts": s.begin_ns / 1000, "dur": (s.end_ns - s.begin_ns) / 1000}
-        args = {"kind": s.kind, "rank": rank}
-        yield {"ph": "X", "cat": NAME, "name": s.what, "pid": pid, "tid": lane[rank, s.device], **span, "args": args}
+        yield drawn(s, {"cat": NAME, "pid": pid, "tid": lane[rank, s.device]}, {"rank": rank})
     for number, (source, target) in enumerate(changes(slices), flows + 1):
-        one, other = source.slice, target.slice
-        # An arrow begins inside its slice, and not after it ends.
-        at = max(one.begin_ns, min(one.end_ns - 1, other.begin_ns))
-        arrow = {"cat": NAME, "name": NAME, "id": number, "pid": pid}
-        yield {**arrow, "ph": "s", "tid": lane[source.rank, one.device], "ts": at / 1000}
-        yield {
-            **arrow,
-            "ph": "f",
-            "bp": "e",
-            "tid": lane[target.rank, other.device],
-            "ts": max(at, other.begin_ns) / 1000,
-        }
+        lanes = lane[source.rank, source.slice.device], lane[target.rank, target.slice.device]
+        yield from arrow(source.slice, target.slice, {"cat": NAME, "name": NAME, "id": number, "pid": pid}, lanes)
 
 
 def changes(slices: Sequence[JobSlice]) -> list[tuple[JobSlice, JobSlice]]:
@@ -115,7 +104,3 @@ def changes(slices: Sequence[JobSlice]) -> list[tuple[JobSlice, JobSlice]]:
         for one, other in pairwise(slices)
         if (one.rank, one.slice.device) != (other.rank, other.slice.device)
     ]
-
-
-def _named(what: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}

@@ -390,10 +390,7 @@ def _merged(
         + len(job_lane.changes(job)),
         critical=critical,
         without_job_cycle=timeline.without,
-        counters=_total(plans, "counters"),
-        asynchronous=_total(plans, "asynchronous"),
-        instants=_total(plans, "instants"),
-        moved=_total(plans, "moved"),
+        **{name: _total(plans, name) for name in ("counters", "asynchronous", "instants", "moved")},
         left_out=left_out,
         diagnostics=diagnostics,
     )

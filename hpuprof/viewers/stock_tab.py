@@ -69,7 +69,6 @@ class StockTab:
             self._slice(row, row.name, ts)
         elif row.ph == "i" and row.name == "[memory]":
             args = self._args(row)
-            self.seen["memory"] += 1
             self.seen["memory_device"] += args is not None and args.device_type not in (0, 1)
 
     def _args(self, row: WholeEvent) -> _Args | None:

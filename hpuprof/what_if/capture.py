@@ -23,7 +23,6 @@ from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.edit import as_graphs, without_waits
 from hpuprof.what_if.launch_program import Program
-from hpuprof.what_if.launched_rows import rows_named
 from hpuprof.what_if.schedule import Schedule, Wait, Waits
 
 MIN_LAUNCHES = 3
@@ -60,7 +59,7 @@ class Around:
         """Find them."""
         trace, host, role = view.trace, view.trace.host, view.host_roles
         storing = ((role == Role.MAIN) | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP)
-        storing &= rows_named(trace, ACCUMULATE)
+        storing &= trace.host_named(ACCUMULATE.search)
         graphs = (program.row >= 0) & (host.activity[np.maximum(program.row, 0)] == Activity.GRAPH_LAUNCH)
         storing_when = union(host.start[storing], host.end[storing])
         staying = union_of(view.states[Cause.CPU_OPERATOR], silences(view))
@@ -324,7 +323,7 @@ def _copying_operators(trace: Trace, links: Links, program: Program) -> Interval
     rows = program.row[calls]
     begin, end = program.begin[calls].copy(), program.end[calls].copy()
     if len(nesting.rows):
-        copying = rows_named(trace, COPYING)[nesting.rows]
+        copying = trace.host_named(COPYING.search)[nesting.rows]
         at = nesting.innermost(host.track[rows], host.start[rows])
         while True:
             good = (at >= 0) & copying[np.maximum(at, 0)]

@@ -16,7 +16,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import HostKind, SyncKind
 from hpuprof.model.trace import Trace
-from hpuprof.what_if.launched_rows import LaunchedRows, rows_named
+from hpuprof.what_if.launched_rows import LaunchedRows
 
 MAX_LOOKED_BACK = 64  # lanes that a guess may mean, most recently launched into first
 TOLERANCE = 1_000  # ns by which a row may start before the end of the row that it waits for
@@ -82,7 +82,7 @@ def stream_waits(
 ) -> StreamWaits:
     """Return what the calls on the host path made streams wait for. `steps`: begins and ends of the used ones [ns]."""
     host = trace.host
-    calls = np.flatnonzero(rows_named(trace, _STREAM_WAIT) & (host.kind == HostKind.RUNTIME) & path[host.track])
+    calls = np.flatnonzero(trace.host_named(_STREAM_WAIT.search) & (host.kind == HostKind.RUNTIME) & path[host.track])
     ends = rows.start + rows.dur
     named, pairs = np.zeros(len(calls), dtype=bool), set()
     columns = zip(host.correlation[calls].tolist(), host.start[calls].tolist(), strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +9,6 @@ import numpy as np
 from hpuprof.analysis.links import Links
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.trace import Trace
-
-
-def rows_named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
-    """Mark the host rows whose names match."""
-    found = np.array([bool(pattern.search(n)) for n in trace.names] or [False], dtype=bool)
-    rows: Mask = found[trace.host.name]
-    return rows
 
 
 @dataclass(frozen=True, eq=False)

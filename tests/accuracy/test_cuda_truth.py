@@ -206,8 +206,8 @@ class Stub:
         monkeypatch.setattr(cuda_truth.subprocess, "Popen", popen)
 
     def option(self, run: int, name: str) -> str:
-        asked = self.commands[run]
-        return asked[asked.index(name) + 1]
+        asked = self.commands[run][::-1]
+        return asked[asked.index(name) - 1]  # of several, the last one counts
 
 
 def test_a_worker_that_dies_is_followed_by_one_that_starts_behind_it(tmp_path, monkeypatch):

@@ -71,9 +71,9 @@ def test_groups_alike_have_places_unless_they_overlap():
 def test_a_family_is_of_one_size_role_and_traffic():
     groups = [group(0, 1), group(2, 3), group(0, 1, 2), group(0, 3, peers=True), group(1, 4, peers=True)]
     matching, _ = matched(groups, {g: [1] for g in range(5)})
-    use = [Use("data", "", None, {"all_reduce": n}, {}) for n in (10, 10, 10, 10, 99)]
+    use = [Use("data", "", None, {"all_reduce": n}) for n in (10, 10, 10, 10, 99)]
     assert families(matching, use).tolist() == [0, 0, 1, 2, 2]
-    use[1] = Use("data", "", None, {"all_reduce": 40}, {})
+    use[1] = Use("data", "", None, {"all_reduce": 40})
     assert families(matching, use).tolist() == [0, 1, 2, 3, 3]
 
 
@@ -142,7 +142,7 @@ def test_a_price_is_the_mean_of_its_variants_between_the_least_and_the_most():
 def test_stages_and_ranks_with_experts_divide_work():
     channels = [group(0, 2, peers=True), group(1, 3, peers=True), group(0, 1), group(2, 3), group(0, 1, 2, 3)]
     matching, _ = matched(channels, {g: [1] for g in range(5)})
-    use = [Use(role, "", None, {}, {}) for role in ("", "", "expert", "expert", "data")]
+    use = [Use(role, "", None, {}) for role in ("", "", "expert", "expert", "data")]
     found = divisions(ranks(4), matching, use)
     assert found == [
         Division("stages", (((0, 1), (2, 3)),)),

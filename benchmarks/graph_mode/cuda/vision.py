@@ -36,7 +36,22 @@ class Residual(nn.Module):
         return torch.relu(self.body(x) + self.short(x))
 
 
-class ResNet(nn.Module):
+class _Classifier(nn.Module):
+    """Blocks one after the other between a stem and a head; `top`: what comes before the mean over the image."""
+
+    stem: nn.Module
+    blocks: nn.ModuleList
+    top: nn.Module
+    head: nn.Module
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.top(x).mean((2, 3)))
+
+
+class ResNet(_Classifier):
     """ResNet-18 (He et al. 2016: two blocks a stage) or ResNet-50 (bottlenecks, 3-4-6-3)."""
 
     def __init__(self, depths: tuple[int, ...], *, bottleneck: bool, width: float = 1.0, classes: int = 1000) -> None:
@@ -51,13 +66,7 @@ class ResNet(nn.Module):
                 blocks.append(Residual(channels, planes, 2 if stage and not i else 1, bottleneck=bottleneck))
                 channels = planes * (4 if bottleneck else 1)
         self.blocks = nn.ModuleList(blocks)
-        self.head = nn.Linear(channels, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x.mean((2, 3)))
+        self.top, self.head = nn.Identity(), nn.Linear(channels, classes)
 
 
 def _eight(value: float) -> int:
@@ -111,7 +120,7 @@ _EFFICIENT = (  # expansion, kernel, stride, out, repeats: EfficientNet-B0, tabl
 )  # fmt: skip
 
 
-class MobileNetV3Small(nn.Module):
+class MobileNetV3Small(_Classifier):
     """MobileNetV3-Small."""
 
     def __init__(self, width: float = 1.0, classes: int = 1000) -> None:
@@ -135,14 +144,8 @@ class MobileNetV3Small(nn.Module):
             nn.Linear(_eight(1024 * width), classes),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.top(x).mean((2, 3)))
 
-
-class EfficientNetB0(nn.Module):
+class EfficientNetB0(_Classifier):
     """EfficientNet-B0, without stochastic depth: a random skip on the host would change from step to step."""
 
     def __init__(self, width: float = 1.0, classes: int = 1000) -> None:
@@ -162,12 +165,6 @@ class EfficientNetB0(nn.Module):
         last = _eight(1280 * width)
         self.top = _conv(channels, last, 1, act=nn.SiLU)
         self.head = nn.Sequential(nn.Dropout(0.2), nn.Linear(last, classes))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.top(x).mean((2, 3)))
 
 
 class UNet(nn.Module):

@@ -50,7 +50,7 @@ def _runs(of: ProgramCalls) -> Ints:
     A wait of the host, another lane's row that is waited for or waits, another phase or step ends a run.
     """
     program, trace = of.program, of.view.trace
-    named = np.array([bool(POINTWISE.search(name)) for name in trace.names], dtype=bool)
+    named = trace.named(POINTWISE.search)
     rows = np.bincount(program.call, minlength=len(program.row))
     fits = named[trace.device.name[program.device_row]] & (rows[program.call] == 1) & of.launches[program.call]
     fits &= of.in_model[program.call]

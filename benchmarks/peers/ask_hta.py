@@ -1,4 +1,8 @@
-"""Write HTA's numbers for a trace file or a folder as JSON. Runs inside HTA's environment."""
+"""HTA on a trace file, or on a folder of one trace per rank. Runs inside HTA's environment.
+
+`ask_hta.py TRACE` does what a user would, parse and make the four standard breakdowns, and prints JSON about what was found;
+`ask_hta.py TRACE --out FILE` writes HTA's numbers.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +48,25 @@ def _rows_seen(analysis: TraceAnalysis, ranks: list[int]) -> dict[str, dict[str,
     return seen
 
 
-def main() -> None:
-    """Read the command line, ask HTA, write the answers."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("trace", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--all-steps", action="store_true")
-    options = parser.parse_args()
-    where = {"trace_dir": str(options.trace)}
-    if options.trace.is_file():
-        where = {"trace_files": {0: str(options.trace)}, "trace_dir": str(options.trace.parent)}
-    analysis = TraceAnalysis(**where, include_last_profiler_step=options.all_steps)
+def run(trace: Path) -> None:
+    """Analyse a file or folder; the last line printed is JSON about what was found."""
+    files = sorted(trace.iterdir()) if trace.is_dir() else [trace]
+    ranks = list(range(len(files)))
+    analysis = TraceAnalysis(trace_files=dict(zip(ranks, map(str, files), strict=True)), trace_dir=str(files[0].parent))
+    analysis.get_temporal_breakdown(visualize=False)
+    analysis.get_idle_time_breakdown(ranks=ranks, visualize=False)
+    analysis.get_gpu_kernel_breakdown(visualize=False)
+    analysis.get_comm_comp_overlap(visualize=False)
+    seen = all(bool((analysis.t.get_trace(rank)["stream"] != -1).any()) for rank in ranks)
+    print(json.dumps({"device_rows_seen": seen, "ranks": len(ranks)}))
+
+
+def write(trace: Path, out: Path, *, all_steps: bool) -> None:
+    """Ask HTA and write its answers."""
+    where = {"trace_dir": str(trace)}
+    if trace.is_file():
+        where = {"trace_files": {0: str(trace)}, "trace_dir": str(trace.parent)}
+    analysis = TraceAnalysis(**where, include_last_profiler_step=all_steps)
     ranks = sorted(analysis.t.get_all_traces())
     answers = {
         "version": version("traceinsight"),
@@ -65,8 +77,16 @@ def main() -> None:
         "kernels": _attempt(lambda: _kernels(analysis)),
         "overlap": _attempt(lambda: _records(analysis.get_comm_comp_overlap(visualize=False))),
     }
-    options.out.write_text(json.dumps(answers))
+    out.write_text(json.dumps(answers))
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--all-steps", action="store_true")
+    options = parser.parse_args()
+    if options.out:
+        write(options.trace, options.out, all_steps=options.all_steps)
+    else:
+        run(options.trace)
