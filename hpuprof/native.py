@@ -34,7 +34,8 @@ LongestPaths: TypeAlias = Callable[[Floats, tuple[Ints, Ints, Ints], tuple[Float
 """`Graph.solve` into an array, shape `(events, samples)`. Raises ValueError where arrays do not fit together.
 
 Behind the times come `before`, `first` and `source` of a graph, then step, delay, begin, and given or None, each with
-one column or one per sample. Arrays are C-contiguous, of float64 and int64.
+one column or one per sample. Arrays are C-contiguous, of float64 and int64. Without begin it is `Graph.after`: times of
+the last events, the first of which happens at 0.
 """
 
 SortEvents: TypeAlias = Callable[[Ints, tuple[Ints, ...]], int]

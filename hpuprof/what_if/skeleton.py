@@ -22,8 +22,6 @@ MAX_COLLECTIVES = 128
 """Collectives per step above which ranks are not played together."""
 NEIGHBOURS = 8
 """Collectives before one over which paths to it are looked for; by judgement more than groups take turns."""
-_ELEMENTS = 1 << 20
-"""Of an array: collectives played at a time, times events."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,21 +120,15 @@ def _free(schedule: Schedule, step: int, earlier: Played | None, without: Weight
 
 def _after(schedule: Schedule, step: int, without: Weights, at: Ints) -> Floats:
     """Return the longest paths from each place to each place and to the step's end, shape `(to, from, samples)`."""
-    graph, count, samples = schedule.topology.graph, len(at), without.step.shape[1]
+    graph, count = schedule.topology.graph, len(at)
     calls, rows = schedule.topology.calls, schedule.topology.rows[schedule.row_step == step]
     ends = np.append(rows, calls[schedule.calls.ends_step & (schedule.calls.step == step)])
-    after = np.full((count + 1, count, samples), NEVER)
-    begin = np.full((len(without.begin), 1), NEVER)
-    block = max(16, _ELEMENTS // max(1, len(graph)))
-    for low in range(0, count, block):
-        these = np.arange(low, min(count, low + block))
-        given = np.full((len(graph), len(these)), NEVER)
-        given[at[these], np.arange(len(these))] = 0.0
-        for sample in range(samples):
-            mine = slice(sample, sample + 1)
-            times = graph.solve(without.step[:, mine], without.delay[:, mine], begin, given)
-            after[:count, these, sample] = times[at]
-            after[count, these, sample] = times[ends].max(axis=0)
+    after = np.full((count + 1, count, without.step.shape[1]), NEVER)
+    for j, low in enumerate(at.tolist()):
+        paths = graph.after(low, without.step, without.delay)
+        here = at >= low
+        after[:count][here, j] = paths[at[here] - low]
+        after[count, j] = paths[ends[ends >= low] - low].max(axis=0, initial=NEVER)
     return after
 
 

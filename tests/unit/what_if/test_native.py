@@ -84,6 +84,8 @@ def call(built, **other):
 def test_a_small_graph_by_hand(built):
     assert call(built).tolist() == [[11] * 3, [16] * 3]
     assert call(built, given=np.array([[12.0], [17.0]])).tolist() == [[12] * 3, [17] * 3]
+    assert call(built, begin=None).tolist() == [[0] * 3, [5] * 3]
+    assert call(built, begin=None, times=np.ones((1, 3))).tolist() == [[0] * 3]
     assert call(built, times=np.zeros((2, 0)), delay=np.zeros((1, 0)), step=np.zeros((2, 0))).shape == (2, 0)
 
 
@@ -98,6 +100,11 @@ WRONG = {
     "begin": [np.ones((1, 2)), np.ones((0, 1)), np.ones(1)],
     "given": [np.ones((2, 2)), np.ones((1, 3)), np.ones((2, 6))[:, ::2]],
 }
+
+
+def test_paths_from_beyond_the_last_event_are_refused(built):
+    with pytest.raises(ValueError, match="before has the wrong shape"):
+        call(built, begin=None, times=np.zeros((0, 3)))
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
