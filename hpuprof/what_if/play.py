@@ -78,11 +78,11 @@ class HostWork:
             _corrected(calls.cost, calls.cost_rows, sample, factor),
         )
 
-    def per_step(self, schedule: Schedule, percentile: float = 50) -> float:
-        """Return the main path's work per step, a percentile of the samples, ns."""
+    def on_main(self, schedule: Schedule) -> Floats:
+        """Return the main path's work in all steps, shape `(samples,)`, ns."""
         main = schedule.calls.thread == MAIN
-        total = self.segment[main].sum(axis=0) + self.cost[main].sum(axis=0)
-        return float(np.percentile(total, percentile)) / schedule.steps
+        total: Floats = self.segment[main].sum(axis=0) + self.cost[main].sum(axis=0)
+        return total
 
 
 def _corrected(work: Floats, rows: Floats, sample: Sample, factor: Floats) -> Floats:
@@ -119,6 +119,88 @@ class Played:
     def step_times(self, steps: int) -> Floats:
         """Return the step times of the last repetition of two or more, shape `(samples, steps)`, ns."""
         return np.diff(self.done, axis=1)[:, -steps:]
+
+
+@dataclass(frozen=True, eq=False)
+class Pace:
+    """How fast the steps of a schedule follow each other when it is played twice."""
+
+    done: Floats
+    """As `Played.done`."""
+    host: Floats
+    """The main path's work in all steps, launches of graphs left out; shape `(samples,)`, ns."""
+    steps: int
+
+    @property
+    def step_times(self) -> Floats:
+        """The step times of the second repetition, shape `(samples, steps)`, ns."""
+        return np.diff(self.done, axis=1)[:, -self.steps :]
+
+    def host_per_step(self, pick: slice, percentile: float = 50) -> float:
+        """Return the main path's work per step, a percentile of some of the samples [ns]."""
+        return float(np.percentile(self.host[pick], percentile)) / self.steps
+
+
+def pace(schedule: Schedule, sample: Sample, *, host: bool = True) -> Pace:
+    """Play the schedule twice, as `play` does; no more is kept of it than the ends of steps."""
+    if native.play_steps is not None:
+        return _pace_natively(schedule, sample, host=host)
+    work = HostWork.of(schedule, sample)
+    done = play(schedule, sample, repeats=2, host=host, work=work).done
+    return Pace(done, work.on_main(schedule) if host else np.zeros(len(sample)), schedule.steps)
+
+
+def _pace_natively(schedule: Schedule, sample: Sample, *, host: bool) -> Pace:
+    """Do it in the native part."""
+    assert native.play_steps is not None
+    calls, rows, t, steps = schedule.calls, schedule.rows, schedule.topology, schedule.steps
+    graph = t.graph
+    begin = rounded(schedule.backlog)
+    if not host:
+        begin = np.full(len(begin), NEVER)
+        begin[:THREADS] = 0.0
+    ends = np.empty(steps, dtype=np.int64)
+    closing = np.flatnonzero(calls.ends_step)
+    ends[calls.step[closing]] = t.calls[closing]
+    done, work = np.empty((2 * steps, len(sample))), np.empty((1, len(sample)))
+    native.play_steps(
+        (done, work),
+        (
+            *_held(calls.segment, calls.segment_rows, calls.cost, calls.cost_rows, calls.graph_costs),
+            (calls.thread == MAIN).astype(np.int64),
+        ),
+        (*_held(rows.dur, rows.gap, rows.latency, rows.copies), _lengths(schedule), rows.captured.astype(np.int64)),
+        _held(schedule.waits.tail, begin),
+        _held(
+            (sample.overhead[:, None] * sample.row_costs).T,
+            np.stack([sample.host_scale, sample.host_scale * sample.outside]),
+            sample.graph_costs.T,
+            np.stack([sample.graph_gap, sample.graph_latency, sample.copy]),
+            sample.kernel_scale.T,
+        ),
+        (
+            *(graph.before, graph.first, graph.source, t.calls, t.rows, t.launches, t.waits, t.previous),
+            np.ascontiguousarray(calls.thread),
+            *(np.where(graph.last >= 0, graph.place[graph.last], -1), np.flatnonzero(t.after < 0), t.behind, ends),
+            *(schedule.row_step, schedule.waits.waiting),
+        ),
+        FLOOR,
+        host,
+    )
+    return Pace(np.maximum.accumulate(done).T, work[0], steps)
+
+
+def _held(*columns: Floats) -> tuple[Floats, ...]:
+    """Return columns as the native part takes them."""
+    return tuple(np.ascontiguousarray(column, dtype=np.float64) for column in columns)
+
+
+def _lengths(schedule: Schedule) -> Ints:
+    """Return by row which of a sample's kernel scales is its own, -1 for none."""
+    rows = schedule.rows
+    lengths = np.full(len(rows), -1)
+    lengths[rows.elastic] = kernel_lengths(rows.dur[rows.elastic])
+    return lengths
 
 
 def play(
@@ -214,17 +296,13 @@ def _weigh_natively(
     """Do it in the native part."""
     assert native.play_weights is not None
     rows, t = schedule.rows, schedule.topology
-    lengths = np.full(len(rows), -1)
-    lengths[rows.elastic] = kernel_lengths(rows.dur[rows.elastic])
-    columns = rows.dur, rows.gap, rows.latency, rows.copies, schedule.waits.tail
-    drawn = sample.graph_gap, sample.graph_latency, sample.copy
     native.play_weights(
         weights,
-        tuple(np.ascontiguousarray(x) for x in work),
-        tuple(np.ascontiguousarray(x, dtype=np.float64) for x in columns),
-        tuple(np.ascontiguousarray(x, dtype=np.float64) for x in drawn),
-        np.ascontiguousarray(sample.kernel_scale.T),
-        (lengths, rows.captured.astype(np.int64)),
+        _held(*work),
+        _held(rows.dur, rows.gap, rows.latency, rows.copies, schedule.waits.tail),
+        _held(sample.graph_gap, sample.graph_latency, sample.copy),
+        *_held(sample.kernel_scale.T),
+        (_lengths(schedule), rows.captured.astype(np.int64)),
         (t.previous, t.calls, t.rows, t.launches, t.waits, t.behind, schedule.waits.waiting),
     )
 
