@@ -34,8 +34,7 @@ LongestPaths: TypeAlias = Callable[[Floats, tuple[Ints, Ints, Ints], tuple[Float
 """`Graph.solve` into an array, shape `(events, samples)`. Raises ValueError where arrays do not fit together.
 
 Behind the times come `before`, `first` and `source` of a graph, then step, delay, begin, and given or None, each with
-one column or one per sample. Arrays are C-contiguous, of float64 and int64. Without begin it is `Graph.after`: times of
-the last events, the first of which happens at 0.
+one column or one per sample. Arrays are C-contiguous, of float64 and int64.
 """
 
 SortEvents: TypeAlias = Callable[[Ints, tuple[Ints, ...]], int]
@@ -45,7 +44,7 @@ Behind the array come length of lines, line and position of events, source and t
 """
 
 PlaySteps: TypeAlias = Callable[..., None]
-"""`play.pace` into two arrays, from what `play._pace_natively` gives. Raises ValueError."""
+"""`play.pass_through` into its arrays, from what `play._pass_natively` gives. Raises ValueError."""
 
 PlayWeights: TypeAlias = Callable[..., None]
 """Step and delay of `play.Weights` into two arrays, from what `play._weigh_natively` gives. Raises ValueError."""

@@ -38,32 +38,29 @@ void set_to_sum(double* __restrict latest, std::int64_t samples, Row from, Row w
 
 void solve(PyObject* const (&arrays)[8]) {
     const Array<double> times(arrays[0], "times", 2, PyBUF_WRITABLE);
+    const std::int64_t events = times.rows(), samples = times.columns();
     const Integers before(arrays[1], "before", 1), first(arrays[2], "first", 1), source(arrays[3], "source", 1);
-    const std::int64_t events = before.rows(), samples = times.columns(), since = events - times.rows();
-    std::optional<Weights> begin, given;
-    if (arrays[6] != Py_None) begin.emplace(arrays[6], "begin", -1, samples);
-    if (since < 0 || (begin ? since != 0 : since == events)) throw std::invalid_argument("before has the wrong shape");
+    if (before.rows() != events) throw std::invalid_argument("before has the wrong shape");
     const Weights step(arrays[4], "step", events, samples), delay(arrays[5], "delay", source.rows(), samples);
+    const Weights begin(arrays[6], "begin", -1, samples);
+    std::optional<Weights> given;
     if (arrays[7] != Py_None) given.emplace(arrays[7], "given", events, samples);
     if (samples == 0) return;
 
     const char* found;
     Py_BEGIN_ALLOW_THREADS;
-    found = wrong(before, first, source, begin ? begin->rows() : std::numeric_limits<std::int64_t>::max());
-    const auto at = [&](std::int64_t p) { return Row{times.begin() + (p - since) * samples, samples > 1}; };
-    if (found == nullptr && !begin) std::fill_n(times.begin(), samples, 0.0);
-    for (std::int64_t place = since + !begin; found == nullptr && place < events; ++place) {
-        double* latest = times.begin() + (place - since) * samples;
+    found = wrong(before, first, source, begin.rows());
+    for (std::int64_t place = 0; found == nullptr && place < events; ++place) {
+        double* latest = times.begin() + place * samples;
+        const auto at = [&](std::int64_t p) { return Row{times.begin() + p * samples, samples > 1}; };
         const double zero = 0;
-        if (const std::int64_t behind = before.begin()[place]; behind >= since)
-            set_to_sum(latest, samples, at(behind), step.row(place));
-        else if (begin && behind != HUB)
-            set_to_sum(latest, samples, begin->row(~behind - 1), step.row(place));
+        if (const std::int64_t behind = before.begin()[place]; behind != HUB)
+            set_to_sum(latest, samples, behind >= 0 ? at(behind) : begin.row(~behind - 1), step.row(place));
         else
             std::fill_n(latest, samples, NEVER);
         if (given) raise_to_sum(latest, samples, given->row(place), {&zero, false});
         for (std::int64_t edge = first.begin()[place]; edge < first.begin()[place + 1]; ++edge)
-            if (source.begin()[edge] >= since) raise_to_sum(latest, samples, at(source.begin()[edge]), delay.row(edge));
+            raise_to_sum(latest, samples, at(source.begin()[edge]), delay.row(edge));
     }
     Py_END_ALLOW_THREADS;
     if (found != nullptr) throw std::invalid_argument(found);

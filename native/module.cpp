@@ -20,10 +20,10 @@ PyMethodDef methods[] = {
     {"latest_of_groups", hpuprof::latest_of_groups, METH_VARARGS,
      "latest_of_groups(latest, times, (places, groups)): raise latest. Raises ValueError."},
     {"longest_paths", hpuprof::longest_paths, METH_VARARGS,
-     "longest_paths(times, (before, first, source), (step, delay, begin or None, given or None)): fill times. Raises ValueError."},
+     "longest_paths(times, (before, first, source), (step, delay, begin, given or None)): fill times. Raises ValueError."},
     {"new_scanner", hpuprof::new_scanner, METH_NOARGS, "new_scanner(): what scan_rows knows of one file."},
     {"play_steps", hpuprof::play_steps, METH_VARARGS,
-     "play_steps((done, work), calls, rows, (tail, begin), sample, topology, floor, host): fill done and work. Raises ValueError."},
+     "play_steps((results, calls, rows, (tail, begin), sample, topology), floor, host): fill results. Raises ValueError."},
     {"play_weights", hpuprof::play_weights, METH_VARARGS,
      "play_weights((step, delay), (segment, cost), (dur, gap, latency, copies, tail), (graph_gap, graph_latency, copy), scale, "
      "(length, captured), (previous, calls, rows, launches, waits, behind, waiting)): fill step and delay. Raises ValueError."},

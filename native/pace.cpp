@@ -1,5 +1,5 @@
-// The loop of `pace` in hpuprof/what_if/play.py, which tells what the arrays mean: a schedule played again and again, for a
-// few samples at a time. Weights are made where they are used; those that no sample changes, once.
+// The loop of `pass_through` in hpuprof/what_if/play.py, which tells what the arrays mean: a schedule played again and again,
+// for a few samples at a time. Weights are made where they are used; those that no sample changes, once.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -114,7 +114,7 @@ struct Sample {
 
 struct Topology {
     const Integers before, first, source;
-    const Places calls, rows, launches, waits, previous, thread, last, closing, behind, ends, row_step, waiting;
+    const Places calls, rows, launches, waits, previous, thread, last, closing, behind, ends, row_step, waiting, picks, finals;
 
     Topology(PyObject* const* a, std::int64_t count, std::int64_t device, std::int64_t chains, std::int64_t steps)
         : before(a[0], "before", 1), first(a[1], "first", 1), source(a[2], "source", 1),
@@ -123,12 +123,26 @@ struct Topology {
           previous(a[7], "previous", count, count, true), thread(a[8], "thread", count, chains),
           last(a[9], "last", -1, before.rows(), true), closing(a[10], "closing", -1, count),
           behind(a[11], "behind", waits.rows(), count, true), ends(a[12], "ends", steps, before.rows()),
-          row_step(a[13], "row_step", device, steps), waiting(a[14], "waiting", waits.rows(), std::max(count, device)) {
+          row_step(a[13], "row_step", device, steps), waiting(a[14], "waiting", waits.rows(), std::max(count, device)),
+          picks(a[15], "picks", -1, before.rows()), finals(a[16], "finals", -1, before.rows()) {
         if (const char* found = wrong(before, first, source, chains)) throw std::invalid_argument(found);
         if (count + device != before.rows() || last.rows() > chains) throw std::invalid_argument("events do not fit together");
         for (std::int64_t i = 0; i < waits.rows(); ++i)
             if (behind[i] < 0 && waiting[i] >= device) throw std::invalid_argument("waiting must be of rows");
     }
+};
+
+// What is played comes to: tables of shape (what, samples).
+struct Results {
+    const Table done, work, ends, picked, after;
+
+    Results(PyObject* const* a)
+        : done(a[0], "done", 2, PyBUF_WRITABLE), work(a[1], "work", 2, PyBUF_WRITABLE), ends(a[2], "ends", 2, PyBUF_WRITABLE),
+          picked(a[3], "picked", 2, PyBUF_WRITABLE), after(a[4], "after", 2, PyBUF_WRITABLE) {
+        for (const Table* table : {&done, &work, &ends, &picked, &after})
+            if (table->columns() != samples()) throw std::invalid_argument("results have the wrong shape");
+    }
+    std::int64_t samples() const { return done.columns(); }
 };
 
 class Player {
@@ -149,17 +163,24 @@ class Player {
         for (std::int64_t i = 0; i < t_.waits.rows(); ++i) edge_[t_.waits[i]] = ~i;
     }
 
-    // Play the samples from `low` on; `work`: the main path's segments and calls, by sample.
-    void play(const Sample& sample, std::int64_t low, const Column& begin, const Table& done, const Table& work) {
+    // Play the samples from `low` on.
+    void play(const Sample& sample, std::int64_t low, const Weights& begin, const Results& out) {
         drawn_ = Sample::some(sample.drawn, low);
         scale_ = Sample::some(sample.scale, low);
-        const std::int64_t steps = t_.ends.rows(), some = std::min(WIDTH, done.columns() - low);
+        const std::int64_t steps = t_.ends.rows(), some = std::min(WIDTH, out.samples() - low), picks = t_.picks.rows();
+        const auto put = [&](const Table& into, std::int64_t row, const Block& block) {
+            for (std::int64_t i = 0; i < some; ++i) into.begin()[row * into.columns() + low + i] = block[i];
+        };
         std::vector<Block> from(begin.rows()), latest(steps);
-        for (std::int64_t chain = 0; chain < begin.rows(); ++chain) from[chain] = filled(begin[chain]);
-        make_work(sample, low, some, work.begin() + low);
+        for (std::int64_t chain = 0; chain < begin.rows(); ++chain)
+            for (std::int64_t i = 0; i < WIDTH; ++i) {
+                const Row row = begin.row(chain);
+                from[chain].set(i, row.at[row.wide ? std::min(low + i, out.samples() - 1) : 0]);
+            }
+        put(out.work, 0, make_work(sample, low));
         small_ = sure();
         make_weights();
-        for (std::int64_t row = 0; row < done.rows(); row += steps) {
+        for (std::int64_t row = 0; row < out.done.rows(); row += steps) {
             solve(from);
             std::fill(latest.begin(), latest.end(), filled(NEVER));
             for (std::int64_t i = 0; i < t_.rows.rows(); ++i) raise(latest[t_.row_step[i]], times_[t_.rows[i]]);
@@ -167,12 +188,24 @@ class Player {
                 if (step > 0) raise(latest[step], latest[step - 1]);
                 Block complete = times_[t_.ends[step]];
                 raise(complete, latest[step]);
-                for (std::int64_t i = 0; i < some; ++i) done.begin()[(row + step) * done.columns() + low + i] = complete[i];
+                put(out.done, row + step, complete);
             }
             for (std::int64_t chain = 0; chain < t_.last.rows(); ++chain)
                 if (t_.last[chain] >= 0) from[chain] = times_[t_.last[chain]];
             for (std::int64_t i = 0; i < t_.closing.rows(); ++i)
                 from[t_.thread[t_.closing[i]]] = from[t_.thread[t_.closing[i]]] + rounded(cost_[t_.closing[i]]);
+        }
+        for (std::int64_t chain = 0; chain < begin.rows(); ++chain) put(out.ends, chain, from[chain]);
+        for (std::int64_t k = 0; k < picks; ++k) put(out.picked, k, times_[t_.picks[k]]);
+        for (std::int64_t j = 0; j < picks; ++j) {
+            const std::int64_t since = t_.picks[j];
+            times_[since] = filled(0);
+            solve(from, since);
+            const auto path = [&](std::int64_t place) { return place < since ? filled(NEVER) : times_[place]; };
+            Block end = filled(NEVER);
+            for (std::int64_t i = 0; i < t_.finals.rows(); ++i) raise(end, path(t_.finals[i]));
+            for (std::int64_t k = 0; k < picks; ++k) put(out.after, k * picks + j, path(t_.picks[k]));
+            put(out.after, picks * picks + j, end);
         }
     }
 
@@ -207,7 +240,8 @@ class Player {
         return out * factor;
     }
 
-    void make_work(const Sample& sample, std::int64_t low, std::int64_t some, double* work) {
+    // Return the main path's segments and calls.
+    Block make_work(const Sample& sample, std::int64_t low) {
         const auto per_row = Sample::some(sample.per_row, low), factor = Sample::some(sample.factor, low);
         const auto graphs = Sample::some(sample.graph_costs, low);
         const auto kinds = static_cast<std::int64_t>(per_row.size()), launches = static_cast<std::int64_t>(graphs.size());
@@ -225,7 +259,7 @@ class Player {
             cost_[call] = cost;
         }
         host_most_ = largest(most);
-        for (std::int64_t i = 0; i < some; ++i) work[i] = segments[i] + costs[i];
+        return segments + costs;
     }
 
     // What samples change of weights: of a call, of a row's step and launch.
@@ -248,12 +282,13 @@ class Player {
         return rows_.length[row] < 0 ? filled(rows_.dur[row]) : filled(rows_.dur[row]) * scale_[rows_.length[row]];
     }
 
-    void solve(const std::vector<Block>& from) {
+    // When each event happens, or how long after one of them, if everything waits for that one alone.
+    void solve(const std::vector<Block>& from, std::int64_t since = -1) {
         const std::int64_t *before = t_.before.begin(), *first = t_.first.begin(), *source = t_.source.begin();
-        for (std::int64_t place = 0; place < t_.before.rows(); ++place) {
+        for (std::int64_t place = since + 1; place < t_.before.rows(); ++place) {
             Block latest = filled(NEVER);
             const std::int64_t behind = before[place], what = what_[place];
-            if (behind != -1) {
+            if (since < 0 ? behind != -1 : behind >= since) {
                 const Block& last = behind >= 0 ? times_[behind] : from[~behind - 1];
                 if (what < 0 && !wide(~what))
                     latest = last + filled(fixed_[2 * ~what]);
@@ -261,6 +296,7 @@ class Player {
                     latest = last + (what < 0 ? of_rows_[2 * ~what] : of_calls_[what]);
             }
             for (std::int64_t edge = first[place]; edge < first[place + 1]; ++edge) {
+                if (source[edge] < since) continue;
                 const Block& there = times_[source[edge]];
                 const std::int64_t which = edge_[edge];
                 if (which < 0)
@@ -307,35 +343,46 @@ class Released {
     PyThreadState* state_;
 };
 
-void play_all(PyObject* const (&a)[36], double floor, bool host) {
-    const Table done(a[0], "done", 2, PyBUF_WRITABLE), work(a[1], "work", 2, PyBUF_WRITABLE);
-    const Calls calls(a + 2);
-    const Sample sample(a + 16);
-    const Rows rows(a + 8, sample.scale.rows());
-    const Column tail(a[14], "tail", -1), begin(a[15], "begin", -1);
-    const Topology topology(a + 21, calls.segment.rows(), rows.dur.rows(), begin.rows(), Integers(a[33], "ends", 1).rows());
-    const std::int64_t samples = done.columns(), steps = topology.ends.rows();
-    if (sample.per_row.columns() != samples || work.rows() != 1 || work.columns() != samples || steps == 0 ||
-        done.rows() % steps != 0 || tail.rows() != topology.waits.rows() || calls.segment_rows.columns() != sample.per_row.rows() ||
+void play_all(PyObject* const (&a)[41], double floor, bool host) {
+    const Results out(a);
+    const Calls calls(a + 5);
+    const Sample sample(a + 19);
+    const Rows rows(a + 11, sample.scale.rows());
+    const Column tail(a[17], "tail", -1);
+    const Weights begin(a[18], "begin", -1, out.samples());
+    const Topology topology(a + 24, calls.segment.rows(), rows.dur.rows(), begin.rows(), Integers(a[36], "ends", 1).rows());
+    const std::int64_t steps = topology.ends.rows(), picks = topology.picks.rows();
+    if (sample.per_row.columns() != out.samples() || out.work.rows() != 1 || steps == 0 || out.done.rows() % steps != 0 ||
+        out.ends.rows() != begin.rows() || out.picked.rows() != picks || out.after.rows() != (picks + 1) * picks ||
+        tail.rows() != topology.waits.rows() || calls.segment_rows.columns() != sample.per_row.rows() ||
         calls.cost_rows.columns() != sample.per_row.rows() || calls.graph_costs.columns() != sample.graph_costs.rows())
         throw std::invalid_argument("what is played has the wrong shape");
     Player player(calls, rows, tail, topology, floor, host);
     const Released others;
-    for (std::int64_t low = 0; low < samples; low += WIDTH) player.play(sample, low, begin, done, work);
+    for (std::int64_t low = 0; low < out.samples(); low += WIDTH) player.play(sample, low, begin, out);
+}
+
+// Objects of nested tuples, one after the other.
+void flatten(PyObject* tuple, PyObject** a, std::int64_t count) {
+    std::int64_t found = 0;
+    for (Py_ssize_t group = 0; group < PyTuple_Size(tuple); ++group) {
+        PyObject* items = PyTuple_GetItem(tuple, group);
+        if (!PyTuple_Check(items)) throw std::invalid_argument("play_steps takes tuples of arrays");
+        for (Py_ssize_t i = 0; i < PyTuple_Size(items) && found < count; ++i) a[found++] = PyTuple_GetItem(items, i);
+    }
+    if (found != count) throw std::invalid_argument("play_steps takes " + std::to_string(count) + " arrays");
 }
 
 }  // namespace
 
 PyObject* play_steps(PyObject*, PyObject* arguments) {
-    PyObject* a[36];
+    PyObject* groups;
     double floor;
     int host;
-    if (!PyArg_ParseTuple(arguments, "(OO)(OOOOOO)(OOOOOO)(OO)(OOOOO)(OOOOOOOOOOOOOOO)dp:play_steps", &a[0], &a[1], &a[2], &a[3],
-                          &a[4], &a[5], &a[6], &a[7], &a[8], &a[9], &a[10], &a[11], &a[12], &a[13], &a[14], &a[15], &a[16],
-                          &a[17], &a[18], &a[19], &a[20], &a[21], &a[22], &a[23], &a[24], &a[25], &a[26], &a[27], &a[28], &a[29],
-                          &a[30], &a[31], &a[32], &a[33], &a[34], &a[35], &floor, &host))
-        return nullptr;
+    if (!PyArg_ParseTuple(arguments, "O!dp:play_steps", &PyTuple_Type, &groups, &floor, &host)) return nullptr;
     return guarded([&]() -> PyObject* {
+        PyObject* a[41];
+        flatten(groups, a, 41);
         play_all(a, floor, host != 0);
         Py_RETURN_NONE;
     });

@@ -135,7 +135,10 @@ class Graph:
         columns = [x.shape[1] for x in (step, delay, begin, *(() if given is None else (given,)))]
         count = max(columns)
         t = np.empty((len(self.order), count))
-        if self._natively(t, step, delay, begin, given):
+        if native.longest_paths is not None:
+            weights = step, delay, begin, given
+            held = tuple(None if w is None else np.ascontiguousarray(w, dtype=np.float64) for w in weights)
+            native.longest_paths(t, (self.before, self.first, self.source), held)
             return t
         begins = np.vstack([np.full((1, begin.shape[1]), NEVER), begin])
         for piece in self._pieces:
@@ -165,20 +168,9 @@ class Graph:
 
         Weights as for `solve`; shape `(events - place, samples)`.
         """
-        t = np.empty((len(self.order) - place, max(step.shape[1], delay.shape[1])))
-        if self._natively(t, step, delay, None, None):
-            return t
-        given = np.full((len(self.order), t.shape[1]), NEVER)
+        given = np.full((len(self.order), 1), NEVER)
         given[place] = 0.0
         return self.solve(step, delay, np.full((len(self.last), 1), NEVER), given)[place:]
-
-    def _natively(self, t: Floats, *weights: Floats | None) -> bool:
-        """Fill times in the native part; tell whether it is there."""
-        if native.longest_paths is None:
-            return False
-        held = tuple(None if w is None else np.ascontiguousarray(w, dtype=np.float64) for w in weights)
-        native.longest_paths(t, (self.before, self.first, self.source), held)
-        return True
 
     @cached_property
     def _pieces(self) -> list[_Piece]:

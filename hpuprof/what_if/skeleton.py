@@ -15,7 +15,7 @@ import numpy as np
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.prediction import CollectiveSkeleton
 from hpuprof.what_if.graph import NEVER
-from hpuprof.what_if.play import Played, Sample, Weights, complete, play
+from hpuprof.what_if.play import Sample, pass_through
 from hpuprof.what_if.schedule import Schedule
 
 MAX_COLLECTIVES = 128
@@ -79,13 +79,19 @@ def find_skeleton(
     nodes = np.flatnonzero(rows.collective & np.isin(rows.row, of.chosen))
     nodes = nodes[np.lexsort((nodes, schedule.calls.place[rows.call[nodes]]))]
     at = topology.rows[nodes]
+    finals = np.append(
+        topology.rows[schedule.row_step == of.step],
+        topology.calls[schedule.calls.ends_step & (schedule.calls.step == of.step)],
+    )
     dur = rows.dur.copy()
     dur[nodes] = 0.0
-    without = Weights.of(schedule.reweighted(dur=dur), sample, host=host)
     # A step needs one before it.
-    earlier = None if of.step else play(schedule, sample, host=host)
-    free = _free(schedule, of.step, earlier, without, at)
-    after = _after(schedule, of.step, without, at)
+    earlier = None if of.step else pass_through(schedule, sample, host=host, at=at[:0], finals=at[:0])
+    begin = earlier.ends if earlier else None
+    without = pass_through(schedule.reweighted(dur=dur), sample, host=host, begin=begin, at=at, finals=finals)
+    since = earlier.done.max(axis=0) if earlier else without.done[of.step - 1]
+    free: Floats = np.vstack([without.picked, without.done[of.step]]) - since
+    after = without.after
     count = len(nodes)
     if (after[:count][np.triu_indices(count, 1)] > NEVER).any():  # one waits for another that was launched later
         order = np.argsort(at)
@@ -103,33 +109,6 @@ def find_skeleton(
         transfer=np.array([of.shortest[row] for row in named]).astype("<f4").tobytes(),
         order=np.array([place[row] for row in named]).astype("<u2").tobytes(),
     )
-
-
-def _free(schedule: Schedule, step: int, earlier: Played | None, without: Weights, at: Ints) -> Floats:
-    """Return the times of places and of the step's end if no collective of it took time, since the step before.
-
-    Shape `(places + 1, samples)`.
-    `earlier`: the repetition before it, whose last step precedes the first.
-    """
-    begin = earlier.weights.ends(schedule, earlier.times) if earlier else without.begin
-    times = schedule.topology.graph.solve(without.step, without.delay, begin)
-    done = complete(schedule, times)
-    free: Floats = np.vstack([times[at], done[step]]) - (earlier.done[:, -1] if earlier else done[step - 1])
-    return free
-
-
-def _after(schedule: Schedule, step: int, without: Weights, at: Ints) -> Floats:
-    """Return the longest paths from each place to each place and to the step's end, shape `(to, from, samples)`."""
-    graph, count = schedule.topology.graph, len(at)
-    calls, rows = schedule.topology.calls, schedule.topology.rows[schedule.row_step == step]
-    ends = np.append(rows, calls[schedule.calls.ends_step & (schedule.calls.step == step)])
-    after = np.full((count + 1, count, without.step.shape[1]), NEVER)
-    for j, low in enumerate(at.tolist()):
-        paths = graph.after(low, without.step, without.delay)
-        here = at >= low
-        after[:count][here, j] = paths[at[here] - low]
-        after[count, j] = paths[ends[ends >= low] - low].max(axis=0, initial=NEVER)
-    return after
 
 
 def _needed(after: Floats) -> tuple[Ints, Ints]:

@@ -16,7 +16,7 @@ from hpuprof import native
 from hpuprof.errors import ConfigError, MissingDependencyError
 from hpuprof.native import choose
 from hpuprof.what_if.graph import NEVER, CrosswiseError, Graph
-from hpuprof.what_if.play import HostWork, Sample, pace, play
+from hpuprof.what_if.play import HostWork, Sample, pace, pass_through, play
 from hpuprof.what_if.schedule import KINDS, Calls, Schedule, Wait, Waits
 
 EVENTS, EDGES, CHAINS, SAMPLES = 2000, 3000, 6, 7
@@ -84,8 +84,6 @@ def call(built, **other):
 def test_a_small_graph_by_hand(built):
     assert call(built).tolist() == [[11] * 3, [16] * 3]
     assert call(built, given=np.array([[12.0], [17.0]])).tolist() == [[12] * 3, [17] * 3]
-    assert call(built, begin=None).tolist() == [[0] * 3, [5] * 3]
-    assert call(built, begin=None, times=np.ones((1, 3))).tolist() == [[0] * 3]
     assert call(built, times=np.zeros((2, 0)), delay=np.zeros((1, 0)), step=np.zeros((2, 0))).shape == (2, 0)
 
 
@@ -100,11 +98,6 @@ WRONG = {
     "begin": [np.ones((1, 2)), np.ones((0, 1)), np.ones(1)],
     "given": [np.ones((2, 2)), np.ones((1, 3)), np.ones((2, 6))[:, ::2]],
 }
-
-
-def test_paths_from_beyond_the_last_event_are_refused(built):
-    with pytest.raises(ValueError, match="before has the wrong shape"):
-        call(built, begin=None, times=np.zeros((0, 3)))
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
@@ -227,7 +220,7 @@ def test_a_play_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host):
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("host", [True, False])
 @pytest.mark.parametrize("count", [1, 8, 19])
-def test_a_pace_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host, count, seed):
+def test_passing_through_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host, count, seed):
     rng, (schedule, _) = np.random.default_rng(seed), odd_schedule()
     calls, rows = schedule.calls, schedule.rows
     drawn = {
@@ -239,37 +232,51 @@ def test_a_pace_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host, count
     waits = schedule.waits if seed % 3 else schedule.waits.only(schedule.waits.kind == Wait.LANE)
     schedule = Schedule.of(replace(calls, thread=thread, **drawn), rows, waits, schedule.backlog + 7e3, schedule.steps)
     sample = Sample(**{n: rng.uniform(0.5, 9.0, x.shape) for n, x in vars(Sample.unchanged(count)).items()})
-    mine = pace(schedule, sample, host=host)
-    monkeypatch.setattr(native, "play_steps", None)
-    numpys = pace(schedule, sample, host=host)
+    begin = rng.uniform(0, 1e5, (len(schedule.backlog), count))
+    at, finals = rng.permutation(len(schedule.topology.graph))[:5], schedule.topology.calls[-2:]
+    found = []
+    for loop in (native.play_steps, None):
+        monkeypatch.setattr(native, "play_steps", loop)
+        through = pass_through(schedule, sample, host=host, begin=begin, at=at, finals=finals)
+        found.append((pace(schedule, sample, host=host), through))
+    (mine, through), (numpys, other) = found
     np.testing.assert_array_equal(mine.step_times, numpys.step_times)
-    np.testing.assert_allclose(mine.host, numpys.host, rtol=0 if count > 1 else 1e-15)
+    for name, column in vars(through).items():
+        np.testing.assert_allclose(column, vars(other)[name], rtol=1e-15 if (name, count) == ("work", 1) else 0)
+
+
+_FEW = np.zeros(1, np.int64)
 
 
 @pytest.mark.parametrize(
     ("group", "which", "wrong"),
     [
-        *((0, 0, array) for array in (np.zeros((5, 7)), np.zeros((6, 6)))),
-        (0, 1, np.zeros((1, 6))),
+        *((0, i, np.zeros((4, columns))) for i in range(5) for columns in (6, 7)),
         *((1, i, np.zeros((2, 4))) for i in range(5)),
-        *((1, 5, array) for array in (np.zeros(1, np.int64), np.full(9, 2))),
+        *((1, 5, array) for array in (_FEW, np.full(9, 2))),
         *((2, i, np.zeros(5)) for i in range(4)),
         *((2, i, np.full(6, 9)) for i in (4, 5)),
         *((3, i, np.zeros(1)) for i in range(2)),
         *((4, i, np.zeros((1, 7))) for i in (0, 1, 2, 3)),
         *((4, i, np.zeros((4, 6))) for i in range(5)),
-        *((5, i, np.full(3, value)) for i in range(15) for value in (-3, 2**40)),
+        *((5, i, np.full(3, value)) for i in range(17) for value in (-3, 2**40)),
+        (5, 15, _FEW),
     ],
 )
-def test_paces_of_what_does_not_fit_are_refused(built, monkeypatch, group, which, wrong):
+def test_passages_of_what_does_not_fit_are_refused(built, monkeypatch, group, which, wrong):
     schedule, sample = odd_schedule()
     kept, whole = [], native.play_steps
     monkeypatch.setattr(native, "play_steps", lambda *given: kept.append(given) or whole(*given))
     pace(schedule, sample)
-    *groups, floor, host = kept[0]
-    groups[group] = tuple(wrong if i == which else column for i, column in enumerate(groups[group]))
+    groups, floor, host = kept[0]
+    changed = [list(columns) for columns in groups]
+    changed[group][which] = wrong
     with pytest.raises(ValueError, match=r"\w"):
-        whole(*groups, floor, host)
+        whole(tuple(tuple(columns) for columns in changed), floor, host)
+    with pytest.raises(ValueError, match="takes 41 arrays"):
+        whole(groups[:-1], floor, host)
+    with pytest.raises(ValueError, match="tuples of arrays"):
+        whole((None, *groups[1:]), floor, host)
 
 
 _CALLS, _EVENTS = np.arange(2), np.arange(4)
