@@ -43,6 +43,9 @@ SortEvents: TypeAlias = Callable[[Ints, tuple[Ints, ...]], int]
 Behind the array come length of lines, line and position of events, source and target of edges.
 """
 
+PlaySteps: TypeAlias = Callable[..., None]
+"""`play.pass_through` into its arrays, from what `play._pass_natively` gives. Raises ValueError."""
+
 PlayWeights: TypeAlias = Callable[..., None]
 """Step and delay of `play.Weights` into two arrays, from what `play._weigh_natively` gives. Raises ValueError."""
 
@@ -98,5 +101,6 @@ _native = choose(os.environ.get("HPUPROF_NATIVE", "auto"))
 host_work: HostWork | None = None if _native is None else _native.host_work
 latest_of_groups: LatestOfGroups | None = None if _native is None else _native.latest_of_groups
 longest_paths: LongestPaths | None = None if _native is None else _native.longest_paths
+play_steps: PlaySteps | None = None if _native is None else _native.play_steps
 play_weights: PlayWeights | None = None if _native is None else _native.play_weights
 sort_events: SortEvents | None = None if _native is None else _native.sort_events

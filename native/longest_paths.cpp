@@ -36,22 +36,6 @@ void set_to_sum(double* __restrict latest, std::int64_t samples, Row from, Row w
     });
 }
 
-// What is wrong with a topology, if anything: each place may look back to earlier places only.
-const char* wrong(const Integers& before, const Integers& first, const Integers& source, std::int64_t chains) {
-    const std::int64_t events = before.rows(), edges = source.rows();
-    if (first.rows() != events + 1) return "first must be one longer than before";
-    if (first.begin()[0] != 0 || first.begin()[events] != edges) return "first must begin with 0 and end with the number of edges";
-    for (std::int64_t place = 0; place < events; ++place) {
-        const std::int64_t behind = before.begin()[place], low = first.begin()[place], high = first.begin()[place + 1];
-        if (behind >= place) return "before must be of earlier places";
-        if (behind < 0 && ~behind > chains) return "before must be of chains that begin";
-        if (low > high || high > edges) return "first must not decrease";
-        for (std::int64_t edge = low; edge < high; ++edge)
-            if (source.begin()[edge] < 0 || source.begin()[edge] >= place) return "source must be of earlier places";
-    }
-    return nullptr;
-}
-
 void solve(PyObject* const (&arrays)[8]) {
     const Array<double> times(arrays[0], "times", 2, PyBUF_WRITABLE);
     const std::int64_t events = times.rows(), samples = times.columns();

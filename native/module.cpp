@@ -6,6 +6,7 @@ PyObject* host_work(PyObject*, PyObject*);
 PyObject* latest_of_groups(PyObject*, PyObject*);
 PyObject* longest_paths(PyObject*, PyObject*);
 PyObject* new_scanner(PyObject*, PyObject*);
+PyObject* play_steps(PyObject*, PyObject*);
 PyObject* play_weights(PyObject*, PyObject*);
 PyObject* scan_rows(PyObject*, PyObject*);
 PyObject* sort_events(PyObject*, PyObject*);
@@ -21,6 +22,8 @@ PyMethodDef methods[] = {
     {"longest_paths", hpuprof::longest_paths, METH_VARARGS,
      "longest_paths(times, (before, first, source), (step, delay, begin, given or None)): fill times. Raises ValueError."},
     {"new_scanner", hpuprof::new_scanner, METH_NOARGS, "new_scanner(): what scan_rows knows of one file."},
+    {"play_steps", hpuprof::play_steps, METH_VARARGS,
+     "play_steps((results, calls, rows, (tail, begin), sample, topology), floor, host): fill results. Raises ValueError."},
     {"play_weights", hpuprof::play_weights, METH_VARARGS,
      "play_weights((step, delay), (segment, cost), (dur, gap, latency, copies, tail), (graph_gap, graph_latency, copy), scale, "
      "(length, captured), (previous, calls, rows, launches, waits, behind, waiting)): fill step and delay. Raises ValueError."},

@@ -1,7 +1,6 @@
 // The loops of hpuprof/what_if/play.py, which tells what the arrays mean: the weights of a schedule's graph, and when the
 // last of each step's rows is done.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -11,21 +10,6 @@ namespace hpuprof {
 namespace {
 
 using Integers = Array<std::int64_t>;
-
-// Sums are rounded to multiples of 2^-10. Adding 1.5 * 2^42 leaves a double no finer bits, and is exact up to 2^41.
-constexpr double COARSE = 6597069766656.0, EXACT = 2199023255552.0;
-
-template <class Value>
-void round_into(double* __restrict out, std::int64_t samples, Value value) {
-    std::int64_t large = 0;
-    for (std::int64_t i = 0; i < samples; ++i) {
-        const double sum = value(i);
-        large += !(std::fabs(sum) <= EXACT);
-        out[i] = (sum + COARSE) - COARSE;
-    }
-    if (large != 0)
-        for (std::int64_t i = 0; i < samples; ++i) out[i] = std::nearbyint(value(i) * 1024.0) * (1.0 / 1024.0);
-}
 
 void round_sum(double* out, std::int64_t samples, Row one, Row other) {
     if (!one.wide) std::swap(one, other);
@@ -39,35 +23,6 @@ void round_sum(double* out, std::int64_t samples, Row one, Row other) {
         std::fill_n(out, samples, sum);
     }
 }
-
-// Indices into an array of `below` rows; `none`: whether -1 may stand for none.
-class Places {
-  public:
-    Places(PyObject* array, const std::string& name, std::int64_t count, std::int64_t below, bool none = false)
-        : values_(array, name, 1) {
-        bool right = values_.rows() == count;
-        for (std::int64_t i = 0; right && i < count; ++i) right = (*this)[i] >= (none ? -1 : 0) && (*this)[i] < below;
-        if (!right) throw std::invalid_argument(name + " has the wrong shape or holds no places");
-    }
-    std::int64_t operator[](std::int64_t i) const { return values_.begin()[i]; }
-
-  private:
-    Integers values_;
-};
-
-// A column of numbers, one for each of `count` rows or samples.
-class Column {
-  public:
-    Column(PyObject* array, const std::string& name, std::int64_t count) : values_(array, name, 1) {
-        if (count >= 0 && values_.rows() != count) throw std::invalid_argument(name + " has the wrong shape");
-    }
-    std::int64_t rows() const { return values_.rows(); }
-    const double* begin() const { return values_.begin(); }
-    double operator[](std::int64_t i) const { return values_.begin()[i]; }
-
-  private:
-    Array<double> values_;
-};
 
 void fill(PyObject* const (&a)[22]) {
     const Array<double> step(a[0], "step", 2, PyBUF_WRITABLE), delay(a[1], "delay", 2, PyBUF_WRITABLE);

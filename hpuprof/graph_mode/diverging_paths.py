@@ -16,7 +16,7 @@ from hpuprof.analysis.modules import ModuleCalls
 from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE
-from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes
+from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes, alike_until
 from hpuprof.model.arrays import Ints
 from hpuprof.model.schema import Role
 
@@ -59,24 +59,28 @@ class Fork:
 def tokens(view: RankView, calls: ModuleCalls, placement: Placement) -> Tokens:
     """Collect the tokens of every call and step."""
     trace, nesting = view.trace, view.links.nesting
-    name = trace.host.name[nesting.rows].astype(np.int64)
-    quiet = trace.named((NOISE | COMMON_READS).__contains__)[name]
     base = np.zeros(len(calls) + 1, dtype=np.int64)
     has = np.flatnonzero(calls.op_stop > calls.op_first)
     base[has] = nesting.depth[calls.op_first[has]]
-    places = placement.of(nesting.track, nesting.start)
-    owner = calls.nesting.innermost(nesting.track, nesting.start)
-    main = view.roles[nesting.track] == Role.MAIN
-    step_level = (owner < 0) & main & (places.phase == Phase.BETWEEN) & (places.step >= 0)
-    owner[step_level] = len(calls) + places.step[step_level]
-    keep = np.flatnonzero((owner >= 0) & ~quiet & (nesting.depth == base[np.minimum(owner, len(calls))]))
+    quiet = trace.named((NOISE | COMMON_READS).__contains__)[trace.host.name[nesting.rows]]
+    level = np.zeros(int(nesting.depth.max(initial=0)) + 1, dtype=bool)
+    level[base] = True
+    keep = np.flatnonzero(~quiet & level[nesting.depth])
+    track, start = nesting.track[keep], nesting.start[keep]
+    owner = calls.nesting.innermost(track, start)
+    free = np.flatnonzero((owner < 0) & (view.roles[track] == Role.MAIN))
+    places = placement.of(track[free], start[free])
+    owner[free] = np.where((places.phase == Phase.BETWEEN) & (places.step >= 0), len(calls) + places.step, -1)
+    own = (owner >= 0) & (nesting.depth[keep] == base[np.minimum(owner, len(calls))])
+    keep, owner = keep[own], owner[own]
     inner = np.flatnonzero(~calls.recompute)
     above = calls.parent[inner]
     in_step = (above < 0) & (calls.step[inner] >= 0)
     above = np.where(in_step, len(calls) + calls.step[inner], above)
     inner, above = inner[above >= 0], above[above >= 0]
-    owners = np.concatenate([owner[keep], above])
-    token = np.concatenate([name[keep], -1 - calls.module[inner].astype(np.int64)])
+    owners = np.concatenate([owner, above])
+    name = trace.host.name[nesting.rows[keep]]
+    token = np.concatenate([name.astype(np.int64), -1 - calls.module[inner].astype(np.int64)])
     position = np.concatenate([keep, np.full(len(inner), -1, dtype=np.int64)])
     order = np.lexsort((np.concatenate([nesting.start[keep], calls.start[inner]]), owners))
     every = np.arange(len(calls) + len(view.steps))
@@ -88,7 +92,7 @@ def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], s
     """Find the modules, and the steps, whose calls took several paths under one signature."""
     words = [*(name.removeprefix("aten::") for name in view.trace.names), *reversed(calls.names)]  # by token
     found = []
-    for entry in shapes:
+    for entry in _of_several_paths(stream, shapes):
         groups: dict[int, list[int]] = {}
         above = calls.parent[entry.calls]
         # A module that calls itself diverges where the recursion ends.
@@ -103,6 +107,19 @@ def find_forks(view: RankView, calls: ModuleCalls, shapes: list[ModuleShapes], s
     whole = [i for i, reason in enumerate(view.steps.excluded[:MAX_CALLS]) if reason not in ("first", "last")]
     fork = _fork(stream, words, -1, whole, len(calls)) if len(whole) >= 3 else None
     return [*found, *([fork] if fork else [])]
+
+
+def _of_several_paths(stream: Tokens, shapes: list[ModuleShapes]) -> list[ModuleShapes]:
+    """Return the modules not all of whose calls took one path."""
+    if not shapes:
+        return []
+    owner = np.concatenate([entry.calls for entry in shapes])
+    starts = np.cumsum([0, *(len(entry.calls) for entry in shapes[:-1])])
+    low, count = stream.first[owner], stream.stop[owner] - stream.first[owner]
+    shared = alike_until(stream.token, low, count, starts)
+    return [
+        entry for entry, alike in zip(shapes, shared == np.maximum.reduceat(count, starts), strict=True) if not alike
+    ]
 
 
 def _fork(stream: Tokens, words: list[str], module: int, alike: list[int], behind: int = 0) -> Fork | None:

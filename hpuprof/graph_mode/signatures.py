@@ -8,14 +8,16 @@ data-dependent output shape and up to where calls of the module begin to run dif
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from hpuprof.analysis.groups import members
 from hpuprof.analysis.modules import ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.dynamic_ops import NOISE, OpHits
@@ -25,6 +27,7 @@ from hpuprof.model.trace import Detail, Trace
 _Kind = TypeVar("_Kind", list[Any], str)
 MAX_CALLS = 50_000
 """Calls analysed; longer recordings are cut to their first ones."""
+_AT_ONCE = 1 << 18  # values compared at a time
 _PREFIX_OPS = 64  # operators whose dimensions are compared to find the varying one
 _TABLE_FIRST = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")  # the weight, then the input
 _TYPE_BYTES = tuple(
@@ -98,60 +101,105 @@ def _tensors(dims: str) -> list[list[int]]:
 def module_shapes(view: RankView, calls: ModuleCalls, hits: OpHits) -> list[ModuleShapes]:
     """Return the signatures of every module's calls, recomputation in backward left out."""
     trace, host, rows = view.trace, view.trace.host, view.links.nesting.rows
-    name = host.name[rows].astype(np.int64)
-    quiet = trace.named(NOISE.__contains__)[name]
-    dynamic = hits.dynamic
+    wanted = np.flatnonzero(~calls.recompute)[:MAX_CALLS]
+    if not len(wanted):
+        return []
+    wanted = wanted[np.lexsort((calls.start[wanted], calls.module[wanted]))]
+    starts = np.flatnonzero(np.append([True], np.diff(calls.module[wanted]) != 0))
+    own = _OwnOperators.of(view, calls, wanted, hits)
+    mine = rows[own.position]
     # One number per combination of shapes and strides, one more with data types.
-    shape, detail = host.shape[rows].astype(np.int64), host.detail[rows].astype(np.int64)
+    shape, detail = host.shape[mine].astype(np.int64), host.detail[mine].astype(np.int64)
     laid = shape * (len(trace.details) + 2) + detail_codes(trace.details, "strides")[detail]
     typed = laid * (len(trace.details) + 2) + detail_codes(trace.details, "types")[detail]
-    depth = view.links.nesting.depth
+    prefix = alike_until(host.name[mine], own.low, own.count, starts)
+    # An operator with a data-dependent output shape still has inputs that count; what follows does not.
+    prefix = np.minimum(prefix, np.minimum.reduceat(own.until_dynamic, starts))
+    calls_each = np.diff(starts, append=len(wanted))
+    length = np.minimum(np.repeat(np.maximum(prefix, 1), calls_each), own.count)
+    shaped = np.append([0], np.cumsum(shape >= 0))
+    known = np.add.reduceat(shaped[own.low + length] - shaped[own.low], starts) > 0
+    constant = alike_until(typed, own.low, length, starts) == np.maximum.reduceat(length, starts)
     out = []
-    wanted = np.flatnonzero(~calls.recompute)[:MAX_CALLS]
-    for module, places in members(calls.module[wanted]):
-        mine = wanted[places]
-        mine = mine[np.argsort(calls.start[mine], kind="stable")]
-        spans = (np.arange(a, b) for a, b in zip(calls.op_first[mine], calls.op_stop[mine], strict=True))
-        operators = [p[(depth[p] == depth[p[:1]]) & ~quiet[p]] for p in spans]
-        prefix = common_prefix([name[p] for p in operators])
-        for p in operators:
-            # An operator with a data-dependent output shape still has inputs that count; what follows does not.
-            inside = int(np.searchsorted(dynamic, p[0])) if len(p) else len(dynamic)
-            if inside < len(dynamic):
-                prefix = min(prefix, int(np.searchsorted(p, dynamic[inside], side="right")))
-        used = [p[: max(prefix, 1)] for p in operators]
-        if any((shape[p] >= 0).any() for p in used):
-            out.append(_signatures(trace, module, mine, _keys(used, laid), _keys(used, typed), [rows[p] for p in used]))
-        else:
-            out.append(ModuleShapes(module, mine, [], [], [], "", [], ""))
+    for i, (first, count) in enumerate(zip(starts.tolist(), calls_each.tolist(), strict=True)):
+        which = wanted[first : first + count]
+        module = int(calls.module[which[0]])
+        if not known[i]:
+            out.append(ModuleShapes(module, which, [], [], [], "", [], ""))
+            continue
+        distinct = slice(first, first + 1 if constant[i] else first + count)
+        spans = [slice(a, a + n) for a, n in zip(own.low[distinct].tolist(), length[distinct].tolist(), strict=True)]
+        keys, kinds = ([0] * count, [0]) if constant[i] else (_keys(spans, laid), _keys(spans, typed))
+        out.append(_signatures(trace, module, which, keys, kinds, [mine[span] for span in spans]))
     return out
 
 
-def common_prefix(sequences: list[Ints]) -> int:
-    """Return how many leading elements all sequences share."""
-    if not sequences:
-        return 0
-    first = sequences[0]
-    shared = len(first)
-    for other in sequences[1:]:
-        shared = min(shared, len(other))
-        differ = np.flatnonzero(first[:shared] != other[:shared])
-        if len(differ):
-            shared = int(differ[0])
+@dataclass(frozen=True, eq=False)
+class _OwnOperators:
+    """Operators at the top of calls: those of call i are `position[low[i] : low[i] + count[i]]`, in links.nesting."""
+
+    position: Ints
+    low: Ints
+    count: Ints
+    until_dynamic: Ints  # how many there are to the first one with a data-dependent output shape, itself included
+
+    @classmethod
+    def of(cls, view: RankView, calls: ModuleCalls, wanted: Ints, hits: OpHits) -> _OwnOperators:
+        nesting, dynamic = view.links.nesting, hits.dynamic
+        size = len(nesting.rows)
+        loud = np.flatnonzero(~view.trace.named(NOISE.__contains__)[view.trace.host.name[nesting.rows]])
+        # By depth, then place: what lies at one depth in a call is in one piece.
+        key = np.sort(nesting.depth[loud] * size + loud)
+        position = key % max(1, size)
+        first, stop = calls.op_first[wanted], calls.op_stop[wanted]
+        base = np.append(nesting.depth, 0)[first] * size
+        low, high = np.searchsorted(key, base + first), np.searchsorted(key, base + stop)
+        until = np.full(len(wanted), len(key))
+        having = np.flatnonzero(high > low)
+        inside = np.searchsorted(dynamic, position[low[having]])
+        having, inside = having[inside < len(dynamic)], inside[inside < len(dynamic)]
+        until[having] = np.searchsorted(key, base[having] + dynamic[inside], side="right") - low[having]
+        return cls(position, low, high - low, until)
+
+
+def alike_until(column: npt.NDArray[np.integer], low: Ints, count: Ints, starts: Ints) -> Ints:
+    """Return by group of sequences how many leading values all of them share.
+
+    Args:
+        column: values.
+        low: where each sequence begins in it.
+        count: values of each.
+        starts: first sequence of each group.
+    """
+    shared: Ints = np.minimum.reduceat(count, starts)
+    group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(low)))
+    length, first = shared[group], low[starts][group]
+    reach = np.cumsum(length)
+    cuts = np.unique(np.append(np.searchsorted(reach, np.arange(0, reach[-1], _AT_ONCE)), len(low)))
+    for a, b in zip(cuts.tolist()[:-1], cuts.tolist()[1:], strict=True):
+        each = length[a:b]
+        at = np.arange(int(each.sum())) - np.repeat(reach[a:b] - reach[a] - each + each[0], each)
+        unlike = np.flatnonzero(column[np.repeat(low[a:b], each) + at] != column[np.repeat(first[a:b], each) + at])
+        np.minimum.at(shared, np.repeat(group[a:b], each)[unlike], at[unlike])
     return shared
 
 
-def _keys(used: list[Ints], column: Ints) -> list[int]:
+def _keys(spans: list[slice], column: Ints) -> list[int]:
     codes: dict[bytes, int] = {}
-    return [codes.setdefault(column[p].tobytes(), len(codes)) for p in used]
+    return [codes.setdefault(column[span].tobytes(), len(codes)) for span in spans]
 
 
 def _signatures(
     trace: Trace, module: int, calls: Ints, keys: list[int], typed: list[int], used: list[Ints]
 ) -> ModuleShapes:
-    """Describe one module. `typed`: keys with data types; `used`: host rows of the operators that inputs determine."""
-    samples = [used[i] for i in np.unique(keys, return_index=True)[1].tolist()]
-    dimensions = [_dimensions(trace, rows) for rows in samples]
+    """Describe one module.
+
+    `typed`: keys with data types; `used`: host rows of the operators that inputs determine, of the first call alone
+    where all are alike.
+    """
+    first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
+    samples = [used[first[key]] for key in range(len(first))]
+    dimensions = [list(islice(_dimensions(trace, rows), None if len(samples) > 1 else 1)) for rows in samples]
     column, varying = _varying(dimensions)
     return ModuleShapes(
         module=module,
@@ -169,16 +217,14 @@ def _text(dimension: _Dimension) -> str:
     return f"{dimension.operator} {'×'.join(str(d) for d in dimension.shape)}"
 
 
-def _dimensions(trace: Trace, rows: Ints) -> list[_Dimension]:
-    """Return all dimensions of the tensors that the operators take."""
+def _dimensions(trace: Trace, rows: Ints) -> Iterator[_Dimension]:
+    """Yield all dimensions of the tensors that the operators take."""
     host = trace.host
-    return [
-        _Dimension(trace.names[host.name[row]], number, tensor, at)
-        for row in rows[:_PREFIX_OPS].tolist()
-        if host.shape[row] >= 0
-        for number, tensor in enumerate(_tensors(trace.shapes[host.shape[row]]))
-        for at in range(len(tensor))
-    ]
+    for row in rows[:_PREFIX_OPS].tolist():
+        if host.shape[row] >= 0:
+            for number, tensor in enumerate(_tensors(trace.shapes[host.shape[row]])):
+                for at in range(len(tensor)):
+                    yield _Dimension(trace.names[host.name[row]], number, tensor, at)
 
 
 def _varying(samples: list[list[_Dimension]]) -> tuple[int | None, str]:
@@ -202,12 +248,20 @@ def _input_bytes(trace: Trace, rows: Ints) -> int | None:
     """Return the size of the first tensor input of a call's operators."""
     host = trace.host
     for row in rows[(host.shape[rows] >= 0) & (host.detail[rows] >= 0)].tolist():
-        dims, types = parse(trace.shapes[host.shape[row]], list), parse(trace.details[host.detail[row]].types, list)
         table = trace.names[host.name[row]] in _TABLE_FIRST
-        for tensor, kind in list(zip(dims, types, strict=False))[table:]:
-            size = next((size for names, size in _TYPE_BYTES if names.search(str(kind))), 0)
-            if size and isinstance(tensor, list) and tensor and all(isinstance(d, int) for d in tensor):
-                return int(np.prod(tensor, dtype=np.int64)) * size
+        size = _first_bytes(trace.shapes[host.shape[row]], trace.details[host.detail[row]].types, int(table))
+        if size is not None:
+            return size
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _first_bytes(dims: str, types: bytes, leave: int) -> int | None:
+    """Return the size of the first tensor of recorded inputs, some left out."""
+    for tensor, kind in list(zip(parse(dims, list), parse(types, list), strict=False))[leave:]:
+        size = next((size for names, size in _TYPE_BYTES if names.search(str(kind))), 0)
+        if size and isinstance(tensor, list) and tensor and all(isinstance(d, int) for d in tensor):
+            return int(np.prod(tensor, dtype=np.int64)) * size
     return None
 
 

@@ -72,11 +72,13 @@ def decide_graph_mode(main: Sequence[RankPartial]) -> GraphMode:
     return decide(main).answer
 
 
-def decide(main: Sequence[RankPartial]) -> Decision:
-    """Decide as `decide_graph_mode` does, with the samples behind the answer."""
+def decide(main: Sequence[RankPartial], *, code: bool = True) -> Decision:
+    """Decide as `decide_graph_mode` does, with the samples behind the answer. `code`: with the code to type."""
     main = [part for part in main if part.prediction is not None] or main  # of many ranks, some are predicted
     refused = _refused(main)
-    return Decision(refused) if refused else _judge(main, [p.prediction for p in main if p.prediction is not None])
+    if refused:
+        return Decision(refused)
+    return _judge(main, [p.prediction for p in main if p.prediction is not None], code=code)
 
 
 def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
@@ -188,7 +190,7 @@ def _unanswered(
     )
 
 
-def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Decision:
+def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction], *, code: bool) -> Decision:
     """Choose among the options that all ranks have, and answer for the best one."""
     job = Job(main, predictions)
     candidates = candidates_of(job)
@@ -201,7 +203,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> De
     if not job.first.mode.startswith("lazy"):  # there each recipe is replayed by itself: less of them may cost less
         held = no_part_beats_its_whole(held)
     ranked = _ranked([replace(c, blocked_by=tuple(blockers(statuses, c.region))) for c in held])
-    return Decision(_answer(job, ranked, statuses), _best(ranked).speedup)
+    return Decision(_answer(job, ranked, statuses, code=code), _best(ranked).speedup)
 
 
 def _ranked(candidates: list[Candidate]) -> list[Candidate]:
@@ -239,7 +241,7 @@ def _simplicity(candidate: Candidate, fastest: float) -> int:
     return _SIMPLEST.index(candidate.region.kind)
 
 
-def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -> GraphMode:
+def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *, code: bool) -> GraphMode:
     """Answer with the best candidate: its gain, its evidence, its code."""
     lead, first, best = job.lead, job.first, _best(ranked)
     if not best.needs_changes:
@@ -288,7 +290,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus]) -
         basis=job.basis,
         bounds=Bounds(low=max(1.0, speedup.low), high=max(1.0, job.reach, ceiling)) if job.busy_ns > 0 else None,
         reason=lacking.reason if lacking else "",
-        code=_code(job, best, statuses) if verdict in WORTH_TRYING else "",
+        code=_code(job, best, statuses) if code and verdict in WORTH_TRYING else "",
         constants=list(job.constants.values()),
     )
 

@@ -56,7 +56,7 @@ def plan_rows(partial: RankPartial, replay: Replay | None, family: str, chosen: 
     refusal = refusal_of(partial, replayed=replay is not None)
     if refusal is not None or replay is None:
         return refused(refusal or NO_TRACE)
-    decision = decide([partial])  # graph mode's for this recording alone
+    decision = decide([partial], code=False)  # graph mode's for this recording alone
     pricing = Pricing.of(replay)
     situation = Situation(replay.model, replay.regions, decision.answer)
     wished, unknown = shortened_parts(situation, chosen)

@@ -18,7 +18,7 @@ import numpy as np
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.planning.remedy import Change
-from hpuprof.what_if.play import Sample, play
+from hpuprof.what_if.play import Sample, pace
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.uncertainty import GAIN_ERROR, SEED, standard_normal
@@ -168,7 +168,7 @@ def applied(model: StepModel, changes: Sequence[Change], level: float, *, ideal:
 
 
 def _at_median(schedule: Schedule, sample: Sample, *, host: bool = True) -> float:
-    return float(play(schedule, sample, repeats=2, host=host).step_times(schedule.steps).mean())
+    return float(pace(schedule, sample, host=host).step_times.mean())
 
 
 def _without_device(schedule: Schedule) -> Schedule:

@@ -94,9 +94,10 @@ def with_criticality(rows: list[ModuleRow], base: Base, calls: ModuleCalls) -> l
         return rows
     inner = base.on_cycle.places[: len(calls)]
     whole = np.array([calls.nesting.sums(column) for column in inner.T]).T
+    codes = {name: code for code, name in enumerate(calls.names)}
     found = {}
-    for code, name in enumerate(calls.names):
-        mine = calls.of(code)
+    for name in {row.module for row in rows if row.depth >= 0}:
+        mine = calls.of(codes[name])
         time = whole[mine[calls.outermost[mine]]].sum(axis=0)
         # Sums are differences of running sums.
         found[name] = (float(time.mean()), float((time > ROUNDING).mean()))

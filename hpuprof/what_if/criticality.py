@@ -128,24 +128,27 @@ class Base:
 
     def _lighter(self, owners: Owners, chosen: int, gone: float) -> Weights:
         """Return the weights without a share of what an owner has."""
-        schedule, work, parts, weights = self.schedule, self.work, self.parts, self.period.weights
-        topology, waits = schedule.topology, schedule.waits
+        work, parts, weights = self.work, self.parts, self.period.weights
+        topology, waits = self.schedule.topology, self.schedule.waits
         step, delay, cost = weights.step.copy(), weights.delay.copy(), weights.cost.copy()
-        dur = rounded(np.where(owners.row == chosen, schedule.rows.dur * gone, 0.0))[:, None]
-        rows = np.flatnonzero(dur)
+        rows, dur = np.flatnonzero(owners.row == chosen), np.zeros((len(owners.row), 1))
+        dur[rows, 0] = rounded(self.schedule.rows.dur[rows] * gone)
         step[topology.rows[rows]] -= dur[rows]
         delay[topology.launches[rows]] -= dur[rows]
         lanes = np.flatnonzero(topology.behind < 0)
+        lanes = lanes[dur[waits.waiting[lanes], 0] != 0]
         delay[topology.waits[lanes]] -= dur[waits.waiting[lanes]]
-        mine = owners.piece == chosen
-        held = np.bincount(parts.piece_call[mine], weights=parts.piece_share[mine], minlength=len(cost))
-        segment = np.zeros_like(cost)
-        calls = np.flatnonzero(held)
+        mine = np.flatnonzero(owners.piece == chosen)
+        new = np.diff(parts.piece_call[mine], prepend=-1) > 0
+        calls, which = parts.piece_call[mine[new]], np.cumsum(new) - 1
         # The shares of a call add up to 1 but for rounding.
-        segment[calls] = rounded(work.segment[calls] * (gone * np.minimum(held[calls], 1.0))[:, None])
-        step[topology.calls[calls]] -= segment[calls]
-        returns = np.flatnonzero(topology.behind >= 0)
-        delay[topology.waits[returns]] -= segment[topology.behind[returns]]
+        held = np.minimum(np.bincount(which, weights=parts.piece_share[mine], minlength=len(calls)), 1.0)
+        segment = rounded(work.segment[calls] * (gone * held)[:, None])
+        step[topology.calls[calls]] -= segment
+        at = np.full(len(cost) + 1, -1)
+        at[calls] = np.arange(len(calls))
+        returns = np.flatnonzero(at[topology.behind] >= 0)
+        delay[topology.waits[returns]] -= segment[at[topology.behind[returns]]]
         calls = np.flatnonzero(owners.cost == chosen)
         less = rounded(work.cost[calls] * gone)
         cost[calls] -= less

@@ -163,6 +163,15 @@ class Graph:
             np.add(come, total, out=t[at])
         return t
 
+    def after(self, place: int, step: Floats, delay: Floats) -> Floats:
+        """Return the longest paths from one event to those from its place on, `NEVER` where there is none.
+
+        Weights as for `solve`; shape `(events - place, samples)`.
+        """
+        given = np.full((len(self.order), 1), NEVER)
+        given[place] = 0.0
+        return self.solve(step, delay, np.full((len(self.last), 1), NEVER), given)[place:]
+
     @cached_property
     def _pieces(self) -> list[_Piece]:
         return _cut([_Stretch(*one) for one in self._stretches.tolist()], np.diff(self.first), self.first)

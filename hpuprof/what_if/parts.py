@@ -186,7 +186,7 @@ def _launched(view: RankView, program: Program) -> Parts:
     ):
         mine = program.kind == kind
         row_part[mine] = labels.each(trace.device.name[program.device_row[mine]], names, word)
-    modules = list(dict.fromkeys([*view.modules.names, *_PHASES.values()]))
+    modules = {name: i for i, name in enumerate(dict.fromkeys([*view.modules.names, *_PHASES.values()]))}
     known_calls = len(view.modules)
 
     def place(track: Ints, when: Ints) -> Ints:
@@ -194,13 +194,13 @@ def _launched(view: RankView, program: Program) -> Parts:
         return np.where(found.call >= 0, found.call, known_calls + found.phase.astype(np.int64))
 
     cost_place = place(track, program.begin)
-    by_code = np.array([modules.index(name) for name in view.modules.names], dtype=np.int64)
-    by_phase = np.array([modules.index(_PHASES[phase]) for phase in Phase], dtype=np.int64)
+    by_code = np.array([modules[name] for name in view.modules.names], dtype=np.int64)
+    by_phase = np.array([modules[_PHASES[phase]] for phase in Phase], dtype=np.int64)
     return Parts(
         labels=[*labels.known, *((name, "latency") for name in LATENCIES)],
         owners=Owners(row_part, cost_part, piece_part),
         latency=np.arange(len(LATENCIES)) + len(labels.known),
-        modules=modules,
+        modules=list(modules),
         places=Owners(cost_place[program.call], cost_place, place(track[call], when)),
         module_of=np.concatenate([by_code[view.modules.module], by_phase]),
         piece_call=call,

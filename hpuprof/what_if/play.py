@@ -78,11 +78,11 @@ class HostWork:
             _corrected(calls.cost, calls.cost_rows, sample, factor),
         )
 
-    def per_step(self, schedule: Schedule, percentile: float = 50) -> float:
-        """Return the main path's work per step, a percentile of the samples, ns."""
+    def on_main(self, schedule: Schedule) -> Floats:
+        """Return the main path's work in all steps, shape `(samples,)`, ns."""
         main = schedule.calls.thread == MAIN
-        total = self.segment[main].sum(axis=0) + self.cost[main].sum(axis=0)
-        return float(np.percentile(total, percentile)) / schedule.steps
+        total: Floats = self.segment[main].sum(axis=0) + self.cost[main].sum(axis=0)
+        return total
 
 
 def _corrected(work: Floats, rows: Floats, sample: Sample, factor: Floats) -> Floats:
@@ -119,6 +119,155 @@ class Played:
     def step_times(self, steps: int) -> Floats:
         """Return the step times of the last repetition of two or more, shape `(samples, steps)`, ns."""
         return np.diff(self.done, axis=1)[:, -steps:]
+
+
+@dataclass(frozen=True, eq=False)
+class Pace:
+    """How fast the steps of a schedule follow each other when it is played twice."""
+
+    done: Floats
+    """As `Played.done`."""
+    host: Floats
+    """The main path's work in all steps, launches of graphs left out; shape `(samples,)`, ns."""
+    steps: int
+
+    @property
+    def step_times(self) -> Floats:
+        """The step times of the second repetition, shape `(samples, steps)`, ns."""
+        return np.diff(self.done, axis=1)[:, -self.steps :]
+
+    def host_per_step(self, pick: slice, percentile: float = 50) -> float:
+        """Return the main path's work per step, a percentile of some of the samples [ns]."""
+        return float(np.percentile(self.host[pick], percentile)) / self.steps
+
+
+def pace(schedule: Schedule, sample: Sample, *, host: bool = True) -> Pace:
+    """Play the schedule twice, as `play` does; no more is kept of it than the ends of steps."""
+    if native.play_steps is not None:
+        passed = _pass_natively(schedule, sample, repeats=2, host=host)
+        return Pace(np.maximum.accumulate(passed.done).T, passed.work, schedule.steps)
+    work = HostWork.of(schedule, sample)
+    done = play(schedule, sample, repeats=2, host=host, work=work).done
+    return Pace(done, work.on_main(schedule) if host else np.zeros(len(sample)), schedule.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """What is asked of a schedule that is played; S samples, ns."""
+
+    done: Floats
+    """When each step was complete: the host at its end, all rows launched until then done; shape `(steps, S)`."""
+    ends: Floats
+    """When each chain was done, shape `(chains, S)`."""
+    picked: Floats
+    """When each picked event happened, shape `(picks, S)`."""
+    after: Floats
+    """Longest paths to each picked event, then to the last of the final ones, from each picked one: `(to, from, S)`."""
+    work: Floats
+    """As `Pace.host`."""
+
+
+def pass_through(
+    schedule: Schedule, sample: Sample, *, host: bool = True, begin: Floats | None = None, at: Ints, finals: Ints
+) -> Passage:
+    """Play the schedule once.
+
+    Args:
+        schedule: what to play.
+        sample: costs.
+        host: as for `play`.
+        begin: when each chain is free, shape `(chains, S)`; None: as the schedule says.
+        at: picked places in the graph.
+        finals: final ones.
+    """
+    if native.play_steps is not None:
+        return _pass_natively(schedule, sample, host=host, begin=begin, at=at, finals=finals)
+    graph, work = schedule.topology.graph, HostWork.of(schedule, sample)
+    weights = Weights.of(schedule, sample, host=host, work=work)
+    if begin is not None:
+        weights = replace(weights, begin=begin)
+    times = graph.solve(weights.step, weights.delay, weights.begin)
+    after = np.full((len(at) + 1, len(at), len(sample)), NEVER)
+    for j, low in enumerate(at.tolist()):
+        paths = graph.after(low, weights.step, weights.delay)
+        here = at >= low
+        after[:-1][here, j] = paths[at[here] - low]
+        after[-1, j] = paths[finals[finals >= low] - low].max(axis=0, initial=NEVER)
+    total = work.on_main(schedule) if host else np.zeros(len(sample))
+    return Passage(complete(schedule, times), weights.ends(schedule, times), times[at], after, total)
+
+
+_NO_PLACES = np.empty(0, dtype=np.int64)
+
+
+def _pass_natively(
+    schedule: Schedule,
+    sample: Sample,
+    *,
+    repeats: int = 1,
+    host: bool = True,
+    begin: Floats | None = None,
+    at: Ints = _NO_PLACES,
+    finals: Ints = _NO_PLACES,
+) -> Passage:
+    """Do it in the native part."""
+    assert native.play_steps is not None
+    calls, rows, t, graph = schedule.calls, schedule.rows, schedule.topology, schedule.topology.graph
+    if begin is None:
+        begin = _first_begin(schedule, host=host)
+    closing = np.flatnonzero(calls.ends_step)
+    ends = np.empty(schedule.steps, dtype=np.int64)
+    ends[calls.step[closing]] = t.calls[closing]
+    shape = repeats * schedule.steps, 1, len(begin), len(at), (len(at) + 1) * len(at)
+    done, work, ended, picked, after = results = tuple(np.empty((count, len(sample))) for count in shape)
+    of_calls = calls.segment, calls.segment_rows, calls.cost, calls.cost_rows, calls.graph_costs
+    drawn = (
+        (sample.overhead[:, None] * sample.row_costs).T,
+        np.stack([sample.host_scale, sample.host_scale * sample.outside]),
+        sample.graph_costs.T,
+        np.stack([sample.graph_gap, sample.graph_latency, sample.copy]),
+        sample.kernel_scale.T,
+    )
+    places = (
+        *(graph.before, graph.first, graph.source, t.calls, t.rows, t.launches, t.waits, t.previous, calls.thread),
+        *(np.where(graph.last >= 0, graph.place[graph.last], -1), np.flatnonzero(t.after < 0), t.behind, ends),
+        *(schedule.row_step, schedule.waits.waiting, at, finals),
+    )
+    native.play_steps(
+        (
+            results,
+            (*_held(*of_calls), (calls.thread == MAIN).astype(np.int64)),
+            (*_held(rows.dur, rows.gap, rows.latency, rows.copies), _lengths(schedule), rows.captured.astype(np.int64)),
+            _held(schedule.waits.tail, begin),
+            _held(*drawn),
+            tuple(np.ascontiguousarray(column) for column in places),
+        ),
+        FLOOR,
+        host,
+    )
+    return Passage(done, ended, picked, after.reshape(len(at) + 1, len(at), len(sample)), work[0])
+
+
+def _first_begin(schedule: Schedule, *, host: bool) -> Floats:
+    """Return when each chain is free at first, shape `(chains, 1)`, ns."""
+    if host:
+        return rounded(schedule.backlog)[:, None]
+    begin = np.full((len(schedule.backlog), 1), NEVER)
+    begin[:THREADS] = 0.0
+    return begin
+
+
+def _held(*columns: Floats) -> tuple[Floats, ...]:
+    """Return columns as the native part takes them."""
+    return tuple(np.ascontiguousarray(column, dtype=np.float64) for column in columns)
+
+
+def _lengths(schedule: Schedule) -> Ints:
+    """Return by row which of a sample's kernel scales is its own, -1 for none."""
+    rows = schedule.rows
+    lengths = np.full(len(rows), -1)
+    lengths[rows.elastic] = kernel_lengths(rows.dur[rows.elastic])
+    return lengths
 
 
 def play(
@@ -159,19 +308,16 @@ class Weights:
         """Compute them for each sample."""
         calls, rows, count = schedule.calls, schedule.rows, len(sample)
         segment = cost = np.zeros((len(calls), count))
-        begin = np.full((len(schedule.backlog), count), NEVER)
-        begin[:THREADS] = 0.0
         if host:
             mine = work or HostWork.of(schedule, sample)
             segment, cost = _with_launches(mine.segment, schedule, sample, kept=work is not None), mine.cost
-            begin[:] = schedule.backlog[:, None]
         step = np.empty((len(calls) + len(rows), count))
         delay = np.empty((len(schedule.topology.graph.edges), count))
         if host and native.play_weights is not None:
             _weigh_natively(schedule, sample, (step, delay), (segment, cost))
         else:
             _weigh(schedule, sample, (step, delay), (segment, cost), host=host)
-        return cls(step, delay, rounded(begin), cost)
+        return cls(step, delay, np.tile(_first_begin(schedule, host=host), count), cost)
 
     def ends(self, schedule: Schedule, times: Floats) -> Floats:
         """Return when each chain was done, shape `(chains, samples)`: where the next repetition begins."""
@@ -214,17 +360,13 @@ def _weigh_natively(
     """Do it in the native part."""
     assert native.play_weights is not None
     rows, t = schedule.rows, schedule.topology
-    lengths = np.full(len(rows), -1)
-    lengths[rows.elastic] = kernel_lengths(rows.dur[rows.elastic])
-    columns = rows.dur, rows.gap, rows.latency, rows.copies, schedule.waits.tail
-    drawn = sample.graph_gap, sample.graph_latency, sample.copy
     native.play_weights(
         weights,
-        tuple(np.ascontiguousarray(x) for x in work),
-        tuple(np.ascontiguousarray(x, dtype=np.float64) for x in columns),
-        tuple(np.ascontiguousarray(x, dtype=np.float64) for x in drawn),
-        np.ascontiguousarray(sample.kernel_scale.T),
-        (lengths, rows.captured.astype(np.int64)),
+        _held(*work),
+        _held(rows.dur, rows.gap, rows.latency, rows.copies, schedule.waits.tail),
+        _held(sample.graph_gap, sample.graph_latency, sample.copy),
+        *_held(sample.kernel_scale.T),
+        (_lengths(schedule), rows.captured.astype(np.int64)),
         (t.previous, t.calls, t.rows, t.launches, t.waits, t.behind, schedule.waits.waiting),
     )
 

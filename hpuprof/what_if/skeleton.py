@@ -15,15 +15,13 @@ import numpy as np
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.prediction import CollectiveSkeleton
 from hpuprof.what_if.graph import NEVER
-from hpuprof.what_if.play import Played, Sample, Weights, complete, play
+from hpuprof.what_if.play import Sample, pass_through
 from hpuprof.what_if.schedule import Schedule
 
 MAX_COLLECTIVES = 128
 """Collectives per step above which ranks are not played together."""
 NEIGHBOURS = 8
 """Collectives before one over which paths to it are looked for; by judgement more than groups take turns."""
-_ELEMENTS = 1 << 20
-"""Of an array: collectives played at a time, times events."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +79,19 @@ def find_skeleton(
     nodes = np.flatnonzero(rows.collective & np.isin(rows.row, of.chosen))
     nodes = nodes[np.lexsort((nodes, schedule.calls.place[rows.call[nodes]]))]
     at = topology.rows[nodes]
+    finals = np.append(
+        topology.rows[schedule.row_step == of.step],
+        topology.calls[schedule.calls.ends_step & (schedule.calls.step == of.step)],
+    )
     dur = rows.dur.copy()
     dur[nodes] = 0.0
-    without = Weights.of(schedule.reweighted(dur=dur), sample, host=host)
     # A step needs one before it.
-    earlier = None if of.step else play(schedule, sample, host=host)
-    free = _free(schedule, of.step, earlier, without, at)
-    after = _after(schedule, of.step, without, at)
+    earlier = None if of.step else pass_through(schedule, sample, host=host, at=at[:0], finals=at[:0])
+    begin = earlier.ends if earlier else None
+    without = pass_through(schedule.reweighted(dur=dur), sample, host=host, begin=begin, at=at, finals=finals)
+    since = earlier.done.max(axis=0) if earlier else without.done[of.step - 1]
+    free: Floats = np.vstack([without.picked, without.done[of.step]]) - since
+    after = without.after
     count = len(nodes)
     if (after[:count][np.triu_indices(count, 1)] > NEVER).any():  # one waits for another that was launched later
         order = np.argsort(at)
@@ -105,39 +109,6 @@ def find_skeleton(
         transfer=np.array([of.shortest[row] for row in named]).astype("<f4").tobytes(),
         order=np.array([place[row] for row in named]).astype("<u2").tobytes(),
     )
-
-
-def _free(schedule: Schedule, step: int, earlier: Played | None, without: Weights, at: Ints) -> Floats:
-    """Return the times of places and of the step's end if no collective of it took time, since the step before.
-
-    Shape `(places + 1, samples)`.
-    `earlier`: the repetition before it, whose last step precedes the first.
-    """
-    begin = earlier.weights.ends(schedule, earlier.times) if earlier else without.begin
-    times = schedule.topology.graph.solve(without.step, without.delay, begin)
-    done = complete(schedule, times)
-    free: Floats = np.vstack([times[at], done[step]]) - (earlier.done[:, -1] if earlier else done[step - 1])
-    return free
-
-
-def _after(schedule: Schedule, step: int, without: Weights, at: Ints) -> Floats:
-    """Return the longest paths from each place to each place and to the step's end, shape `(to, from, samples)`."""
-    graph, count, samples = schedule.topology.graph, len(at), without.step.shape[1]
-    calls, rows = schedule.topology.calls, schedule.topology.rows[schedule.row_step == step]
-    ends = np.append(rows, calls[schedule.calls.ends_step & (schedule.calls.step == step)])
-    after = np.full((count + 1, count, samples), NEVER)
-    begin = np.full((len(without.begin), 1), NEVER)
-    block = max(16, _ELEMENTS // max(1, len(graph)))
-    for low in range(0, count, block):
-        these = np.arange(low, min(count, low + block))
-        given = np.full((len(graph), len(these)), NEVER)
-        given[at[these], np.arange(len(these))] = 0.0
-        for sample in range(samples):
-            mine = slice(sample, sample + 1)
-            times = graph.solve(without.step[:, mine], without.delay[:, mine], begin, given)
-            after[:count, these, sample] = times[at]
-            after[count, these, sample] = times[ends].max(axis=0)
-    return after
 
 
 def _needed(after: Floats) -> tuple[Ints, Ints]:

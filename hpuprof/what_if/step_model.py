@@ -21,7 +21,7 @@ from hpuprof.model.prediction import CollectiveSkeleton, Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
 from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_scales, least_kernel_scale
 from hpuprof.what_if.joint_points import joint_points
-from hpuprof.what_if.play import HostWork, Sample, play
+from hpuprof.what_if.play import HostWork, Sample, pace
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait
 from hpuprof.what_if.skeleton import Collectives, find_skeleton
 from hpuprof.what_if.uncertainty import Drawn
@@ -89,10 +89,10 @@ class StepModel(ABC):
         Of the replayed steps as recorded, and of one of them after another against the mean of all used steps. The
         second is large where steps that are not like the others are replayed.
         """
-        replayed = play(self.recorded, Sample.unchanged(), repeats=2)
+        replayed = pace(self.recorded, Sample.unchanged())
         first, steps = float(replayed.done[0, self.recorded.steps - 1]), self.view.steps
         usual = float(steps.wall[steps.used].mean())
-        on_and_on = float(replayed.step_times(self.recorded.steps).mean())
+        on_and_on = float(replayed.step_times.mean())
         return abs(first - self.completed_ns) / self.completed_ns, abs(on_and_on - usual) / usual
 
     def nominal(self, overhead: Floats, host_scale: Floats) -> Floats:
@@ -104,12 +104,12 @@ class StepModel(ABC):
             row_costs=np.tile(self.row_costs, (count, 1)),
             host_scale=host_scale,
         )
-        times: Floats = play(self.schedule, at, repeats=2).step_times(self.schedule.steps).mean(axis=1)
+        times: Floats = pace(self.schedule, at).step_times.mean(axis=1)
         return times
 
     def eager(self, drawn: Drawn) -> Floats:
         """Return step times of the unchanged program, shape `(samples, steps)`."""
-        return play(self.schedule, self.sample(drawn), repeats=2).step_times(self.schedule.steps)
+        return pace(self.schedule, self.sample(drawn)).step_times
 
     def edited(self, schedule: Schedule, sample: Sample, outside: Floats) -> Floats:
         """Return step times of an edited schedule, shape `(samples, steps)`; as `eager` where nothing was edited.
@@ -117,7 +117,7 @@ class StepModel(ABC):
         `sample`, `outside`: of the model and of its draws.
         """
         mine = self._less_certain(schedule, sample, outside)
-        return play(schedule, mine, repeats=2).step_times(schedule.steps)
+        return pace(schedule, mine).step_times
 
     def _less_certain(self, schedule: Schedule, sample: Sample, outside: Floats) -> Sample:
         """Return the samples for an edited schedule.
@@ -135,16 +135,14 @@ class StepModel(ABC):
             schedule = self.collectives.all_ranks(done.schedule)
             mine = self._less_certain(schedule, sample, drawn.outside)
             middle = mine.median()
-            both = mine.and_(middle.as_recorded())
-            work = HostWork.of(schedule, both)
-            times = play(schedule, both, repeats=2, work=work).step_times(schedule.steps)
-            corrected = HostWork(work.segment[:, :-1], work.cost[:, :-1])
+            played = pace(schedule, mine.and_(middle.as_recorded()))
+            times, corrected = played.step_times, slice(len(mine))
             yield CapturedStep(
                 captured=done,
                 times=times[:-1],
                 uncorrected_ns=float(times[-1].mean()),
-                host_outside_ns=corrected.per_step(schedule),
-                host_outside_low_ns=corrected.per_step(schedule, 5),
+                host_outside_ns=played.host_per_step(corrected),
+                host_outside_low_ns=played.host_per_step(corrected, 5),
                 skeleton=self._at_joint_points(schedule),
             )
 
@@ -152,6 +150,7 @@ class StepModel(ABC):
         """Add what the schedule tells to facts of the trace."""
         alone = self.device_alone
         waits, reading, uploading = self.view.calls.waits_per_step(self.positions)
+        work = HostWork.of(self.schedule, self.sample(drawn)).on_main(self.schedule)
         return msgspec.structs.replace(
             seen,
             replay_error=self.error,
@@ -159,8 +158,8 @@ class StepModel(ABC):
             waits_reading=reading,
             waits_uploading=uploading,
             kernel_scale=self._favourable(),
-            critical_ns=float(play(alone, Sample.unchanged(), repeats=2, host=False).step_times(alone.steps).mean()),
-            host_ns=HostWork.of(self.schedule, self.sample(drawn)).per_step(self.schedule),
+            critical_ns=float(pace(alone, Sample.unchanged(), host=False).step_times.mean()),
+            host_ns=float(np.percentile(work, 50)) / self.schedule.steps,
             recorded_skeleton=find_skeleton(self.recorded, self.collectives, Sample.unchanged()),
             skeleton=self._at_joint_points(self.schedule),
             critical_skeleton=find_skeleton(alone, self.collectives, Sample.unchanged(), host=False),

@@ -131,6 +131,19 @@ def test_later_weights_make_nothing_earlier(case: Case, data: st.DataObject) -> 
 
 
 @settings(max_examples=200, deadline=None)
+@given(cases(), st.data())
+def test_paths_from_one_event_are_times_after_it_alone(case: Case, data: st.DataObject) -> None:
+    graph = Graph.of(case.chain, case.source, case.target)
+    place = data.draw(st.integers(0, len(graph) - 1))
+    only = np.full((len(graph), 1), NEVER)
+    only[graph.order[place]] = 0.0
+    alone = replace(case, begin=np.full_like(case.begin, NEVER), given=only).times()[graph.order]
+    paths = graph.after(place, case.step[graph.order], case.delay[graph.edges])
+    np.testing.assert_array_equal(paths, alone[place:])
+    assert (alone[:place] == NEVER).all()
+
+
+@settings(max_examples=200, deadline=None)
 @given(cases())
 def test_one_sample_serves_for_all(case: Case) -> None:
     first = replace(case, step=case.step[:, :1], delay=case.delay, begin=case.begin[:, :1], given=None)

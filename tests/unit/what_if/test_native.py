@@ -16,7 +16,7 @@ from hpuprof import native
 from hpuprof.errors import ConfigError, MissingDependencyError
 from hpuprof.native import choose
 from hpuprof.what_if.graph import NEVER, CrosswiseError, Graph
-from hpuprof.what_if.play import HostWork, Sample, play
+from hpuprof.what_if.play import HostWork, Sample, pace, pass_through, play
 from hpuprof.what_if.schedule import KINDS, Calls, Schedule, Wait, Waits
 
 EVENTS, EDGES, CHAINS, SAMPLES = 2000, 3000, 6, 7
@@ -195,15 +195,19 @@ def test_host_work_is_that_of_numpy_to_the_last_bit(built, monkeypatch, threads)
     np.testing.assert_array_equal(mine.cost, pythons.cost)
 
 
-@pytest.mark.parametrize("host", [True, False])
-def test_a_play_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host):
-    """With times beyond 2**42 ns, where doubles are coarser than what weights are rounded to."""
+def odd_schedule() -> tuple[Schedule, Sample]:
+    """With times beyond 2**42 ns, where doubles are coarser than what weights are rounded to, and drawn costs."""
     rng, alone = np.random.default_rng(1), hand_schedule.schedule(lanes=(0, 1))
     lanes = Waits.of([(int(Wait.LANE), 2 * step + 1, 2 * step, 0.3) for step in range(hand_schedule.STEPS)])
     rows = replace(alone.rows, dur=rng.uniform(0, 1e5, 6), gap=np.append(rng.uniform(0, 1e5, 5), 5e12))
     schedule = Schedule.of(alone.calls, rows, alone.waits.also(lanes), alone.backlog, alone.steps)
     schedule = schedule.reweighted(elastic=np.arange(6) % 2 > 0, captured=np.arange(6) % 3 > 0)
-    sample = Sample(**{n: rng.uniform(0.5, 1e4, x.shape) for n, x in vars(Sample.unchanged(SAMPLES)).items()})
+    return schedule, Sample(**{n: rng.uniform(0.5, 1e4, x.shape) for n, x in vars(Sample.unchanged(SAMPLES)).items()})
+
+
+@pytest.mark.parametrize("host", [True, False])
+def test_a_play_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host):
+    schedule, sample = odd_schedule()
     mine = play(schedule, sample, repeats=2, host=host)
     for loop in ("play_weights", "latest_of_groups"):
         monkeypatch.setattr(native, loop, None)
@@ -211,6 +215,68 @@ def test_a_play_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host):
     for name in ("done", "times"):
         np.testing.assert_array_equal(vars(mine)[name], vars(numpys)[name], name)
     np.testing.assert_array_equal(mine.weights.delay, numpys.weights.delay)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("host", [True, False])
+@pytest.mark.parametrize("count", [1, 8, 19])
+def test_passing_through_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host, count, seed):
+    rng, (schedule, _) = np.random.default_rng(seed), odd_schedule()
+    calls, rows = schedule.calls, schedule.rows
+    drawn = {
+        name: rng.integers(0, 3, column.shape) * rng.uniform(0, 1e5, column.shape)
+        for name, column in vars(calls).items()
+        if column.dtype == np.float64
+    }
+    thread = rng.integers(0, 2, len(calls)) if seed % 2 else calls.thread
+    waits = schedule.waits if seed % 3 else schedule.waits.only(schedule.waits.kind == Wait.LANE)
+    schedule = Schedule.of(replace(calls, thread=thread, **drawn), rows, waits, schedule.backlog + 7e3, schedule.steps)
+    sample = Sample(**{n: rng.uniform(0.5, 9.0, x.shape) for n, x in vars(Sample.unchanged(count)).items()})
+    begin = rng.uniform(0, 1e5, (len(schedule.backlog), count))
+    at, finals = rng.permutation(len(schedule.topology.graph))[:5], schedule.topology.calls[-2:]
+    found = []
+    for loop in (native.play_steps, None):
+        monkeypatch.setattr(native, "play_steps", loop)
+        through = pass_through(schedule, sample, host=host, begin=begin, at=at, finals=finals)
+        found.append((pace(schedule, sample, host=host), through))
+    (mine, through), (numpys, other) = found
+    np.testing.assert_array_equal(mine.step_times, numpys.step_times)
+    for name, column in vars(through).items():
+        np.testing.assert_allclose(column, vars(other)[name], rtol=1e-15 if (name, count) == ("work", 1) else 0)
+
+
+_FEW = np.zeros(1, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("group", "which", "wrong"),
+    [
+        *((0, i, np.zeros((4, columns))) for i in range(5) for columns in (6, 7)),
+        *((1, i, np.zeros((2, 4))) for i in range(5)),
+        *((1, 5, array) for array in (_FEW, np.full(9, 2))),
+        *((2, i, np.zeros(5)) for i in range(4)),
+        *((2, i, np.full(6, 9)) for i in (4, 5)),
+        *((3, i, np.zeros(1)) for i in range(2)),
+        *((4, i, np.zeros((1, 7))) for i in (0, 1, 2, 3)),
+        *((4, i, np.zeros((4, 6))) for i in range(5)),
+        *((5, i, np.full(3, value)) for i in range(17) for value in (-3, 2**40)),
+        (5, 15, _FEW),
+    ],
+)
+def test_passages_of_what_does_not_fit_are_refused(built, monkeypatch, group, which, wrong):
+    schedule, sample = odd_schedule()
+    kept, whole = [], native.play_steps
+    monkeypatch.setattr(native, "play_steps", lambda *given: kept.append(given) or whole(*given))
+    pace(schedule, sample)
+    groups, floor, host = kept[0]
+    changed = [list(columns) for columns in groups]
+    changed[group][which] = wrong
+    with pytest.raises(ValueError, match=r"\w"):
+        whole(tuple(tuple(columns) for columns in changed), floor, host)
+    with pytest.raises(ValueError, match="takes 41 arrays"):
+        whole(groups[:-1], floor, host)
+    with pytest.raises(ValueError, match="tuples of arrays"):
+        whole((None, *groups[1:]), floor, host)
 
 
 _CALLS, _EVENTS = np.arange(2), np.arange(4)
