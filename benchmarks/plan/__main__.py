@@ -1,8 +1,9 @@
-"""Scores plans: `python -m benchmarks.plan --seed S --cases N [--wasteful] [--told] [--json out.json]`.
+"""Scores plans: `python -m benchmarks.plan --seed S --cases N [--wasteful | --jobs] [--told] [--json out.json]`.
 
 Each case is a drawn step of the simulated world. Its trace is recorded once, with the profiler; every remedy is done in the
 world, one alone and several together, and simulated without the profiler: that is the truth. The plan sees the trace only
-(`--told`: the step time without the profiler, too). `--wasteful`: steps in which remedies have a place that others lack.
+(`--told`: the step time without the profiler, too). `--wasteful`: steps in which remedies have a place that others lack; `--jobs`:
+several ranks, one part of which holds the others up.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from hpuprof.report.model import Report
 from .baselines import ESTIMATORS, saved_shares
 from .cures import Outcome, cures
 from .edits import Edit, Luck, remedies
+from .jobs import score_job
 from .score import LINES, PAIRS, Row, shares, table
 
 SINGLE = tuple(f for f in FAMILIES if f != "hpu-lazy" and f not in MIXED)
@@ -114,7 +116,9 @@ class World:
         return self.now - mean(saved), stdev(saved) / len(saved) ** 0.5
 
     def _played(self, step: Step) -> list[int]:
-        how = {"steps": BLOCK_STEPS, "lead": 0, "drained": False}
+        # Batches that were fetched ahead hide slow workers for some steps.
+        fed = any(i.workers for i in step.instrs)
+        how = {"steps": BLOCK_STEPS, "lead": BLOCK_STEPS if fed else 0, "drained": fed}
         return [run(step, self.machine, seed=f"plan {self.seed} {r}", **how).step_ns() for r in range(ROUNDS)]
 
 
@@ -199,16 +203,20 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
     parser.add_argument("--wasteful", action="store_true", help="steps of the wasteful family, with seeds of their own")
+    parser.add_argument("--jobs", action="store_true", help="jobs of several ranks, with seeds of their own")
     parser.add_argument("--told", action="store_true", help="the plan is told the step time without the profiler")
     parser.add_argument("--json", type=Path, help="keep the rows")
     parser.add_argument("--read", type=Path, help="only score rows that were kept")
     args = parser.parse_args()
     rows = [Row(**row) for row in json.loads(args.read.read_text())] if args.read else []
     for seed in range(args.seed, args.seed + args.cases) if not args.read else ():
-        rows += score_case(World.wasteful(seed) if args.wasteful else World.of(seed), told=args.told)
+        if args.jobs:
+            rows += score_job(seed, told=args.told)
+        else:
+            rows += score_case(World.wasteful(seed) if args.wasteful else World.of(seed), told=args.told)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
     print(f"{len({r.case for r in rows})} cases have something to change. {shares(rows)}\n")
-    print("\n".join(table(rows, [] if args.wasteful else ESTIMATORS)))
+    print("\n".join(table(rows, [] if args.wasteful or args.jobs else ESTIMATORS)))
     if args.json:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 

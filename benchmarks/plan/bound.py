@@ -16,6 +16,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,7 +97,8 @@ def case_errors(seed: int, *, told: bool) -> Iterator[Found]:
     luck = (np.random.default_rng(0).permutation(DRAWS) + 0.5) / DRAWS
     drawn = Drawn(replay.model.constants, np.full((UNKNOWNS, DRAWS), 0.5), costs, one, 0.0 * one)
     steps = np.ones((DRAWS, replay.weights.shape[1]))
-    pricing = Pricing(replay.model, drawn, steps, one, luck, one)
+    known = replace(replay, drawn=drawn, weights=steps, base=one)
+    pricing = replace(Pricing.of(known), level=luck, error=one)
     now = pricing.now
     yield Found(NOW, *least_errors(now, weights))
     situation = Situation(replay.model, replay.regions, report.graph_mode)

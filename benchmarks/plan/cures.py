@@ -11,9 +11,11 @@ The ranges, by judgement where no source is named:
 | TF32 over fp32 | 0.2 to 0.8 | eight times the rate at the peak, 2.5 to 6 times seen in training (NVIDIA, TensorFloat-32 in the A100) |
 | other kernels under autocast | 0.6 to 1 | half the bytes of some |
 | casts | one to three for a matrix operator in forward, as many in backward | autocast's: weight, bias and input, and their gradients |
+| host's work for a cast | 0.5 to 1 of a matrix operator's | 0.5, 0.6 and 1.0 in three recordings of others that cast (HTA's test data) |
 | fused kernel | (2 + e) / 2n of the chain of n, e of 0 to n | a chain reads and writes 2n tensors, a fused kernel 2 and its other inputs |
 | host's work for it | 0.5 to 1.5 of one operator's | |
 | blocks whose activations fit into memory | a third to all | |
+| workers | as many as now, twice or four times as many, and each then takes 1 to 1.3 times as long | processors that are idle; memory and storage are shared |
 """
 
 from __future__ import annotations
@@ -40,17 +42,20 @@ class Outcome:
     tf32: float
     others: float
     casts: int
+    cast_host: float
     inputs: float  # of fused kernels, beyond the first one, over the length of the chain
     fused_host: float
     kept: float  # share of blocks
+    more: int  # times the workers that there are processors for
+    beside: float  # a batch in a worker beside more of them, over one beside few
 
     @classmethod
     def draw(cls, rng: random.Random) -> Outcome:
         """Draw it."""
         wide = rng.uniform
         return cls(
-            wide(0.4, 1.0), wide(0.4, 0.9), wide(0.2, 0.8), wide(0.6, 1.0), rng.randint(1, 3),
-            wide(0.0, 1.0), wide(0.5, 1.5), wide(1 / 3, 1.0),
+            wide(0.4, 1.0), wide(0.4, 0.9), wide(0.2, 0.8), wide(0.6, 1.0), rng.randint(1, 3), wide(0.5, 1.0),
+            wide(0.0, 1.0), wide(0.5, 1.5), wide(1 / 3, 1.0), rng.choice((1, 2, 4, 4)), wide(1.0, 1.3),
         )  # fmt: skip
 
 
@@ -63,6 +68,10 @@ def cures(case: Wasteful, outcome: Outcome, bucket_bytes: int) -> Iterator[tuple
         yield "synchronisation", lambda s: _dropped(s, "synchronisation")
     if "allocations" in wastes:
         yield "allocations", lambda s: _dropped(s, "allocations")
+    if "results" in wastes:
+        yield "results", lambda s: _dropped(s, "results")
+    if "data_loading" in wastes:
+        yield "data_loading", lambda s: _with_more(s, outcome)
     if "copies" in wastes:
         yield "copies", _ahead
     if how is not None and not how.hooked:
@@ -90,6 +99,17 @@ def _dropped(step: Step, mark: str) -> Step:
 
 def _scaled(step: Step, mark: str, factor: float) -> Step:
     return _changed(step, lambda i: (i._replace(work_ns=round(i.work_ns * factor)) if mark in i.marks else i,))
+
+
+def _with_more(step: Step, outcome: Outcome) -> Step:
+    """Start more workers, where processors are idle."""
+
+    def change(i: Instr) -> tuple[Instr, ...]:
+        if i.op is not Op.BATCH or outcome.more == 1:
+            return (i,)
+        return (i._replace(workers=i.workers * outcome.more, work_ns=round(i.work_ns * outcome.beside)),)
+
+    return _changed(step, change)
 
 
 def _pinned(step: Step, outcome: Outcome) -> Step:
@@ -178,10 +198,12 @@ def _kept(step: Step, outcome: Outcome) -> Step:
 def _in_half(step: Step, outcome: Outcome, factor: float) -> Step:
     """Run matrix kernels in 16 bits and what is around them on smaller tensors, casts in between."""
     faster = _scaled(_scaled(step, "matrix", factor), "other", outcome.others)
-    around = [i.ns for i in step.instrs if i.op is Op.HOST and "matrix" in i.marks]
+    around = sum(i.ns for i in step.instrs if i.op is Op.HOST and "matrix" in i.marks)
+    count = sum(i.op is Op.LAUNCH and "matrix" in i.marks for i in step.instrs)
     launch = next(i for i in step.instrs if i.op is Op.LAUNCH and "matrix" in i.marks)
     small = min(i.work_ns for i in step.instrs if i.op is Op.LAUNCH and i.work_ns)
-    cast = [launch._replace(op=Op.HOST, ns=2 * sum(around) // len(around)), launch._replace(work_ns=small)]
+    work = round(outcome.cast_host * around / count)
+    cast = [launch._replace(op=Op.HOST, ns=work), launch._replace(work_ns=small)]
 
     def change(i: Instr) -> tuple[Instr, ...]:
         once = i.phase == "forward" or i.name.endswith("_nn") or "dgrad" in i.name

@@ -34,7 +34,7 @@ def remedies(step: Step, luck: Luck, machine: Machine, step_ns: float, mode: str
 
     `step_ns`: what the step takes now; `mode`: what graphs capture.
     """
-    loading = sum(i.ns for i in step.instrs if i.phase == "data" and i.op is Op.HOST)
+    loading = sum(i.ns for i in step.instrs if i.phase == "data" and i.op is Op.HOST)  # nothing: workers fetch
     if loading:
         yield "data_loading", lambda s: _by_workers(s, luck, loading, step_ns)
     if any(i.phase == SYNC_PHASE for i in step.instrs):

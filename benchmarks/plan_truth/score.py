@@ -138,7 +138,7 @@ def _all_faster(trace: Path, said: Report, edit: Edit) -> Price:
         return None, None, None, "", None
     kernels = replay.model.program.kind == DeviceKind.COMPUTE
     pricing = Pricing.of(replay)
-    share = pricing.share([Change("", None, lambda model, _: scaled(model, kernels, edit.left))], pricing.now())
+    share = pricing.share([Change("", None, lambda model, _: scaled(model, kernels, edit.left))])
     low, middle, high = (float(q) for q in np.percentile((1.0 - share) * pricing.error, [5, 50, 95]))
     return middle, low, high, "", None
 

@@ -14,6 +14,8 @@ from .program import COMPUTE, LAUNCHER, MAIN, PROFILER_STEP, Instr, Op
 
 Program = Callable[[int], Iterable[Instr]]
 """What a rank runs in step n."""
+PREFETCHED = 2
+"""Batches that each worker is told to fetch ahead, as torch's DataLoader does by default."""
 _CALLS = {"compute": "cudaLaunchKernel", "comm": "cudaLaunchKernelExC", "recipe": "synLaunchWithExternalEvents"}
 
 
@@ -106,6 +108,7 @@ class _Rank:
         self.main, self.launcher = _Line(self, MAIN), _Line(self, LAUNCHER)
         self.tasks: deque[tuple[int, tuple[Instr, ...]]] = deque()
         self.launching = False
+        self.fetched: list[int] = []  # when each batch of the workers is there
 
     def whole(
         self, program: Program, counted: range, label: Callable[[int], str], *, profile: bool, drained: bool
@@ -196,6 +199,8 @@ class _Line:
                 self.thread = instr.name
             elif op is Op.TASK:
                 self._give(instr)
+            elif op is Op.BATCH:
+                self._take(instr)
             elif op is Op.JOIN:
                 while self.rank.launching:
                     yield
@@ -211,6 +216,20 @@ class _Line:
             rank.worked_ns = 0
             self.now += rank.noise.pause()
             rank.result.gc_pauses += 1
+
+    def _take(self, instr: Instr) -> None:
+        """Take the next batch once it is there. Workers fetch in turns; one is told to go on when a batch was taken."""
+        noise, fetched, workers = self.rank.noise, self.rank.fetched, instr.workers
+
+        def tell(now: int) -> None:
+            free = fetched[-workers] if len(fetched) >= workers else 0
+            fetched.append(max(free, now) + noise.host(instr.work_ns))
+
+        while len(fetched) < workers * PREFETCHED:
+            tell(0)
+        self.now = max(self.now, fetched[self.rank.step])
+        tell(self.now)
+        self.now += noise.host(instr.ns)
 
     def _give(self, instr: Instr) -> None:
         rank = self.rank

@@ -33,6 +33,7 @@ class Op(Enum):
     SYNC = auto()  # the thread waits for `stream`, or for the device when `stream` is None, and takes `ns` then
     THREAD = auto()  # another thread goes on, after `ns` of hand-over
     TASK = auto()  # the launch thread is given `nodes` to run; it gets them `ns` later
+    BATCH = auto()  # the thread takes, in `ns`, a batch of one of `workers`, which each fetch one in `work_ns`
     JOIN = auto()  # the thread waits until the launch thread has run all that it was given
 
 
@@ -64,6 +65,7 @@ class Instr(NamedTuple):
     members: tuple[int, ...] = ()
     back: int = 0
     marks: tuple[str, ...] = ()
+    workers: int = 0
 
 
 @dataclass(frozen=True)

@@ -217,22 +217,17 @@ def _engine(ran: Ran) -> str:
 
 
 def _waits(run: Run) -> list[HostRow]:
-    """Return the rows of the thread that waits for each recipe."""
+    """Return the rows of the thread that waits for each recipe, one after the other."""
     ends: dict[int, int] = {}
     for ran in run.device:
         ends[ran.correlation] = max(ran.end_ns, ends.get(ran.correlation, 0))
-    return [
-        HostRow(
-            "synEventSynchronize",
-            "syn",
-            "waiter",
-            r.end_ns + 6_000,
-            max(ends.get(r.correlation, 0), r.end_ns + 6_000) + 5_000,
-            {},
-        )
-        for r in run.rows
-        if r.name == "synLaunchWithExternalEvents"
-    ]
+    found: list[HostRow] = []
+    for row in sorted(run.rows, key=lambda r: r.end_ns):
+        if row.name == "synLaunchWithExternalEvents":
+            begin = max(row.end_ns + 6_000, found[-1].end_ns if found else 0)
+            end = max(ends.get(row.correlation, 0), begin) + 5_000
+            found.append(HostRow("synEventSynchronize", "syn", "waiter", begin, end, {}))
+    return found
 
 
 def _numbered(row: HostRow) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from sample_traces.generator import kineto
 
 from .edits import SYNC_PHASE
-from .program import COMM, COMPUTE, ENCODER, NET, SIDE, Builder, Step
+from .program import COMM, COMPUTE, ENCODER, NET, SIDE, Builder, Op, Step
 
 EVERY = {"each-step": 1, "every-2": 2, "every-4": 4, "every-5": 5, "every-10": 10}
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -30,7 +30,9 @@ class Shape:
     ranks: int = 1
     side: bool = False  # one branch of every block runs on a side stream
     inputs_on_device: bool = False
-    loader_ns: int = 60_000
+    loader_ns: int = 60_000  # a batch, on the main thread or in a worker
+    workers: int = 0
+    hand_over_ns: int = 300_000  # taking a batch from a worker
     tail_ns: int = 40_000
     foreach: bool = True
     stacks: bool = True  # rows that name modules
@@ -112,9 +114,13 @@ class Writer:
     def step(self) -> Step:
         shape, out = self.shape, self.out
         inputs = self.rng.randint(1, 3)
-        loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-        with out.where(phase="data"), out.row(loader, "user_annotation"):
-            out.host(shape.loader_ns)
+        loader = "_MultiProcessingDataLoaderIter" if shape.workers else "_SingleProcessDataLoaderIter"
+        with out.where(phase="data"), out.row(f"enumerate(DataLoader)#{loader}.__next__", "user_annotation"):
+            if shape.workers:
+                taken = {"ns": shape.hand_over_ns, "work_ns": shape.loader_ns, "workers": shape.workers}
+                out.add(Op.BATCH, **taken)
+            else:
+                out.host(shape.loader_ns)
         with out.where(phase="input"):
             for _ in range(0 if shape.inputs_on_device else inputs):
                 self._upload()
@@ -133,6 +139,7 @@ class Writer:
         if shape.sync in EVERY:
             with out.where(every=EVERY[shape.sync]):
                 self._read_back()
+        self._results()
         with out.where(phase="tail"):
             out.host(shape.tail_ns)
         return Step(tuple(out.instrs), inputs if shape.inputs_on_device else 0, {NET: inputs, ENCODER: 1})
@@ -283,6 +290,9 @@ class Writer:
         with self.out.row("aten::to"), self.out.row("aten::_to_copy"), self.out.row("aten::copy_"):
             self.out.host(self._about(9_000))
             self.out.launch("Memcpy HtoD (Pinned -> Device)", 6_000, self._about(4_000), kind="h2d")
+
+    def _results(self) -> None:
+        """Read what the step was computed for; nothing here."""
 
     def _read_back(self) -> None:
         with self.out.where(phase=SYNC_PHASE), self.out.row("aten::item"), self.out.row("aten::_local_scalar_dense"):

@@ -13,10 +13,13 @@ A case has a family of seeds of its own. What is drawn of each waste:
 | lower_precision, tf32 | matrix kernels on fp32, through TF32 or not; no shapes | nothing |
 | pointwise_fusion | chains of pointwise operators behind matrix operators | 1 to 5 a chain |
 | recomputation | forward of some of four to eight blocks, again inside backward | which blocks |
+| results | an output copied to pageable memory behind the step: a wait for the stream | copies of 10 to 300 µs |
+| data_loading | batches of one to four workers, which are waited for where they are slower than the rest of the step | 0.5 to 5 times as often as it needs them |
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -28,13 +31,14 @@ from sample_traces.generator import kineto
 
 from . import training
 from .draw import draw_machine, draw_shape
+from .host import run
 from .machine import Machine
-from .program import COMM, COMPUTE, Op, Step
+from .program import COMM, COMPUTE, Instr, Op, Step
 from .training import ADD, ALL_REDUCE, ATTENTION, BLOCKS, CONV, ELEMENTWISE, GELU, LINEAR, NORM, RELU, Kind, Shape
 
 WASTES = (
     "uploads", "synchronisation", "allocations", "copies", "collectives", "buckets", "lower_precision", "tf32",
-    "pointwise_fusion", "recomputation",
+    "pointwise_fusion", "recomputation", "results", "data_loading",
 )  # fmt: skip
 _ONE_OF = ({"uploads", "copies"}, {"collectives", "buckets"}, {"lower_precision", "tf32"})
 _MUL = Kind(("aten::mul",), f"{ELEMENTWISE}MulFunctor>", 0.5, "MulBackward0",
@@ -44,6 +48,10 @@ _SIGMOID = Kind(("aten::sigmoid",), f"{ELEMENTWISE}sigmoid_kernel_cuda>", 0.5, "
 _CHAINED = (_MUL, _SIGMOID, GELU, ADD)
 _POINTWISE = (*_CHAINED, RELU)
 _MATRIX = (LINEAR, CONV)
+_SHARES = dict.fromkeys(WASTES, 0.45) | {"allocations": 0.35, "results": 0.35, "tf32": 0.5, "buckets": 0.6}
+"""How often each waste stands beside another one: it has ten cases in forty seeds, whatever excludes it."""
+_BATCH = (0.2, 2.0)
+"""Time between two batches of the workers there are, over what the rest of the step takes."""
 _MB = {LINEAR: 4.0, CONV: 1.5, NORM: 0.02}
 """Typical size of an operator's gradients."""
 _FP32 = {"lower_precision": "sm80_xmma_gemm_tf32f32_tf32f32_f32", "tf32": "ampere_sgemm_128x64"}
@@ -77,11 +85,15 @@ class Wasteful:
 
 
 def draw(seed: int) -> Wasteful:
-    """Draw the case of a seed: one waste in turn and up to three others that go with it."""
+    """Draw the case of a seed: one waste in turn and others that go with it."""
     rng = random.Random(f"wasteful {seed}")
     wastes = [WASTES[seed % len(WASTES)]]
-    for other in rng.sample(WASTES, rng.randint(0, 3)):
-        if other not in wastes and not any(other in group and group & {*wastes} for group in _ONE_OF):
+    for other in rng.sample(WASTES, len(WASTES)):
+        if (
+            rng.random() < _SHARES[other]
+            and other not in wastes
+            and not any(other in group and group & {*wastes} for group in _ONE_OF)
+        ):
             wastes.append(other)
     family = rng.choice(("plain", "device-bound", "ahead"))
     machine = replace(draw_machine(rng, family), copy_slows_compute=rng.uniform(1.0, 1.15))
@@ -93,9 +105,26 @@ def draw(seed: int) -> Wasteful:
         reductions = replace(
             reductions, megabytes=0.0, start_up_ns=rng.uniform(10_000, 60_000), hooked=rng.random() < 0.5
         )
+    if "data_loading" in wastes:
+        taking = round(10 ** rng.uniform(5.0, 6.0))
+        shape = replace(shape, workers=rng.choice((1, 1, 2, 4)), loader_ns=0, hand_over_ns=taking)
     writer = _Writer(shape, rng.choice(BLOCKS), rng, tuple(wastes), reductions)
+    step = writer.step()
+    if "data_loading" in wastes:
+        step = _awaiting(step, machine, rng)
     h100 = "tf32" in wastes or rng.random() < 0.5
-    return Wasteful(family, writer.step(), machine, shape, tuple(wastes), reductions, _H100 if h100 else _DEVICE)
+    return Wasteful(family, step, machine, shape, tuple(wastes), reductions, _H100 if h100 else _DEVICE)
+
+
+def _awaiting(step: Step, machine: Machine, rng: random.Random) -> Step:
+    """Let workers need as long for a batch as makes the step wait for them, or does not."""
+    rest_ns = run(step, machine, steps=6, seed="without waiting").step_ns()
+    every_ns = rest_ns * math.exp(rng.uniform(*map(math.log, _BATCH)))
+
+    def change(i: Instr) -> Instr:
+        return i._replace(work_ns=round(every_ns * i.workers)) if i.op is Op.BATCH else i
+
+    return replace(step, instrs=tuple(map(change, step.instrs)))
 
 
 def _reductions(rng: random.Random, shape: Shape) -> Reductions:
@@ -157,6 +186,17 @@ class _Writer(training.Writer):
                 if pageable:
                     out.sync()
         return None
+
+    def _results(self) -> None:
+        """Copy an output to pageable memory, and wait for it."""
+        if "results" not in self.wastes:
+            return
+        out, work = self.out, round(10 ** self.rng.uniform(4.0, 5.5))
+        with out.where(phase="results"), out.row("aten::to"), out.row("aten::_to_copy"), out.row("aten::copy_"):
+            out.host(self._about(9_000))
+            out.launch("Memcpy DtoH (Device -> Pageable)", 6_000, work, kind="d2h", args={"bytes": 12 * work})
+            with out.marked("results"):
+                out.sync()
 
     def _forward(self) -> None:
         super()._forward()

@@ -23,7 +23,7 @@ from hpuprof.graph_mode.regions import accumulates, launch_regions, loop_parts
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Floats
 from hpuprof.model.intervals import measure, union_of
-from hpuprof.model.prediction import Constant, Option, Prediction, Reason
+from hpuprof.model.prediction import Constant, Option, Prediction, ProfilingPrior, Reason
 from hpuprof.model.schema import Activity
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.capture import MIN_LAUNCHES, Region
@@ -78,6 +78,8 @@ class Replay:
     drawn: Drawn
     weights: Floats  # of the steps, shape (samples, steps)
     base: Floats  # step time now [ns], shape (samples,)
+    prior: ProfilingPrior  # of what profiling cost
+    told: bool  # whether `base` is known
 
 
 def predict(
@@ -165,7 +167,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
         span=span_of(view, timed.start, timed.end),
     )
     base = np.full(SAMPLES, float(settings.unprofiled_ns)) if settings.unprofiled_ns else compared.times
-    return prediction, Replay(model, regions, drawn, weights, base)
+    return prediction, Replay(model, regions, drawn, weights, base, prior, bool(settings.unprofiled_ns))
 
 
 @dataclass(frozen=True, eq=False)

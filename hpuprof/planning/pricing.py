@@ -17,13 +17,16 @@ import numpy as np
 
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.planning.pace import set_by_workers
 from hpuprof.planning.remedy import Change
 from hpuprof.what_if.play import Sample, pace
+from hpuprof.what_if.profiling_cost import fit
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.uncertainty import GAIN_ERROR, SEED, standard_normal
 
 LEVELS = (0.0, 0.5, 1.0)
+TINY = 1e-9
 REMEMBERED = 10
 """Models with changes that are kept, at 1 to 2 MB each; more of them made no plan sooner."""
 
@@ -40,6 +43,7 @@ class Pricing:
     level: Floats  # how badly changes turn out, 0 to 1
     error: Floats  # factor on gains
     models: Callable[[tuple[Change, ...], float, bool], StepModel]  # with changes
+    batches: Floats | None  # step times that workers, who are waited for, allow without changes [ns]; of all samples
     at: Ints  # which of the samples `base`, `level`, `error` and what is asked for are of
     played: dict[tuple[tuple[Change, ...], float, bool], Floats] = field(default_factory=dict)
     """Mean step times with changes, at an outcome, or with them taken away; of all samples, NaN: not played [ns]."""
@@ -48,19 +52,26 @@ class Pricing:
     @classmethod
     def of(cls, replay: Replay) -> Pricing:
         """Make one from what the prediction was played on."""
-        base = replay.base
+        base, model, drawn, batches = replay.base, replay.model, replay.drawn, None
+        if (workers := set_by_workers(model)) is not None:
+            # As long with the profiler as without it: what it cost shows in the waiting, not in the step time.
+            batches = base if replay.told else np.full(len(base), workers.every_ns)
+            cost = fit(replay.prior, model.nominal, None, 0.0, drawn.uniform[0])
+            drawn = replace(drawn, overhead=cost.overhead, host_scale=cost.host_scale)
+            model = model.without_host(workers.waiting)
         rng, count = np.random.default_rng(SEED + 2), len(base)
         level = (rng.permutation(count) + 0.5) / count
         error = np.exp(GAIN_ERROR * rng.permutation(standard_normal((np.arange(count) + 0.5) / count)))
         return cls(
-            model=replay.model,
-            sample=replay.model.sample(replay.drawn),
-            outside=replay.drawn.outside,
+            model=model,
+            sample=model.sample(drawn),
+            outside=drawn.outside,
             weights=replay.weights,
             base=base,
             level=level,
             error=error,
-            models=_remembering(replay.model),
+            models=_remembering(model),
+            batches=batches,
             at=np.arange(count),
         )
 
@@ -118,6 +129,8 @@ class Pricing:
             schedule = self._applied(changes, level, ideal=ideal).schedule
             steps = self.model.edited(schedule, self.sample.picked(left), self.outside[left])
             times[left] = (steps * self.weights[left]).mean(axis=1)
+            if self.batches is not None:
+                times[left] = np.maximum(times[left], self.batches[left] * _left_of_pace(changes, level, ideal=ideal))
         return times[at]
 
     def _applied(self, changes: tuple[Change, ...], level: float, *, ideal: bool = False) -> StepModel:
@@ -125,6 +138,12 @@ class Pricing:
 
     def sets_the_step(self, changes: Sequence[Change]) -> str:
         """Return what the step loses most by with some changes: host or device, at the medians."""
+        if self.batches is not None:
+            waited = self.share(changes) * self.now <= self.batches[self.at] * _left_of_pace(changes, 0.5) * (
+                1.0 + TINY
+            )
+            if np.median(waited) > 0:
+                return "host"
         schedule = self._applied(tuple(changes), 0.5).schedule
         sample = self.sample.median()
         now = _at_median(schedule, sample)
@@ -143,6 +162,12 @@ class Pricing:
         every = np.ones(len(self.base), dtype=bool)
         uncertain = any(change.uncertain for change in key)
         return (self._between(key, alone) if uncertain else alone(0.0, every)) / np.maximum(self.now, 1.0)
+
+
+def _left_of_pace(changes: Sequence[Change], level: float, *, ideal: bool = False) -> float:
+    """Return the share left of the time between two batches of workers."""
+    paces = [change.paces for change in changes if change.paces is not None]
+    return 1.0 if not paces else 0.0 if ideal else min(one(level) for one in paces)
 
 
 def _remembering(model: StepModel) -> Callable[[tuple[Change, ...], float, bool], StepModel]:

@@ -22,7 +22,8 @@ class Change:
     times in its edit are no straight lines between them; `last`: whether it is played after all others; `touches`:
     calls of which no other change may be part, where it excludes others; `after`: remedies that clear its way, of which
     those that are worth it come first; `code`: to type here, where it is not the remedy's; `mends`: findings that go
-    with it, where they are not its remedy's.
+    with it, where they are not its remedy's; `paces`: by how it turns out, the share left of the time between two
+    batches of data-loader workers, which the host waits for.
     """
 
     where: str
@@ -36,6 +37,7 @@ class Change:
     after: tuple[str, ...] = ()
     code: str = ""
     mends: tuple[str, ...] = ()
+    paces: Callable[[float], float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,7 +81,7 @@ def combine(
     context = _context(main, used, across, metrics)
     findings = _findings(context, [of_file[i] for i in chosen])
     held_up = culprit(context, findings)
-    plan = plan_of(main, by_kind.answer, held_up, findings, across.divided)
+    plan = plan_of(main, by_kind.answer, across.named, findings, across.divided)
     diagnostics = [row for who, part in done for row in stamped(part, "diagnostics", who)]
     diagnostics += [
         *_file_diagnostics(failed, skipped),

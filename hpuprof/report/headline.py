@@ -52,7 +52,7 @@ def headline(
     else:
         sentence, deciding = _answer(bound, context.values, [part for _, part in context.main])
     lead = context.main[0][0] if context.main else None
-    first = first_line(plan)
+    first = first_line(plan, blamed=culprit is not None)
     kinds = _of_kind(context.main[0][1].step_kinds if context.main else [])
     return Headline(
         bound=bound.kind,

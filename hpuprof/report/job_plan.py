@@ -84,13 +84,16 @@ def _saved(suspect: SuspectRow | None) -> tuple[float, float, float]:
     return suspect.low_fraction or 0.0, suspect.saved_fraction or 0.0, suspect.high_fraction or 0.0
 
 
-def first_line(rows: Sequence[PlanRow]) -> str:
-    """Return the plan's first line as a sentence; empty without one, and where the headline names who to blame."""
+def first_line(rows: Sequence[PlanRow], *, blamed: bool) -> str:
+    """Return the plan's first line as a sentence; empty without one.
+
+    `blamed`: whether the headline names who holds the others up, so that this needs no second sentence.
+    """
     first = next((row for row in rows if row.order == 1), None)
     unrecorded = next((row for row in rows if row.reason == ONE_RANK), None)
     if first is None and unrecorded is not None:
         return f"First record all ranks: {unrecorded.where}, and {unrecorded.why}."
-    if first is None or first.before_ns is None or first.after_ns is None or first.remedy == KEEP_PACE:
+    if first is None or first.before_ns is None or first.after_ns is None or (blamed and first.remedy == KEEP_PACE):
         return ""
     between = f"{duration(first.after_low_ns)} to {duration(first.after_high_ns)}"
     return (

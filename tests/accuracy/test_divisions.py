@@ -42,3 +42,11 @@ def test_work_that_is_even_is_left_alone(style, tmp_path):
     truth(replace(STAGES, style=style, kind="none", seed=9)).write(tmp_path)
     plan = hpuprof.analyze(tmp_path, jobs=1).data.plan
     assert "balance" not in [row.remedy for row in plan if row.order is not None]
+
+
+def test_a_slow_link_has_its_line_though_another_finding_comes_first(tmp_path):
+    job = Scenario(steps=6, style="moe", wide=4, kind="link", severity=0.12, seed=4, lost=0.0)
+    truth(job).write(tmp_path)
+    report = hpuprof.analyze(tmp_path, jobs=1)
+    assert report.data.findings[0].code != "HP230"
+    assert [row.remedy for row in report.data.plan if row.order == 1] == ["keep_pace"]

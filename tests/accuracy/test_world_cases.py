@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gzip
+import itertools
 import json
 from collections import defaultdict
 from dataclasses import replace
@@ -25,6 +26,7 @@ from benchmarks.world.host import Run, run
 from benchmarks.world.lazy import Bridge, LazyOp, LazyStep, lazy_program
 from benchmarks.world.machine import Machine
 from benchmarks.world.mixes import MIXED
+from benchmarks.world.trace import _waits
 from benchmarks.world.training import Shape, build
 from sample_traces.generator import kineto
 
@@ -353,3 +355,10 @@ def test_lazy_rows_carry_recipes_and_no_correlations():
         "synEventRecord",
     } <= bridge
     assert any(n.endswith("_hpu_lazy") for n in bridge)
+
+
+def test_the_thread_that_waits_for_recipes_waits_for_one_at_a_time():
+    slow = run_lazy(lazy_step(work=300, marks=("forward", "backward", "optimizer")), "eager", steps=4, profile=True)
+    waits = _waits(slow)
+    assert len(waits) == 12
+    assert all(before.end_ns <= then.start_ns for before, then in itertools.pairwise(waits))

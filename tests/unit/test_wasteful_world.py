@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.plan.cures import Outcome, cures
 from benchmarks.world.host import run
-from benchmarks.world.program import COPY, Op
+from benchmarks.world.machine import Machine
+from benchmarks.world.program import COPY, Instr, Op, Step
 from benchmarks.world.wasteful import WASTES, draw
 
-SAVES = ("uploads", "synchronisation", "allocations", "copies", "tf32", "pointwise_fusion", "recomputation")
+SAVES = ("uploads", "synchronisation", "allocations", "copies", "tf32", "pointwise_fusion", "recomputation", "results")  # fmt: skip
 LARGE = 64 << 20
 
 
 def cured(seed: int):
     """Return the case of a seed and its cures, on a machine without noise."""
     case = draw(seed)
-    return case, dict(cures(case, Outcome.draw(random.Random(seed)), LARGE))
+    return case, dict(cures(case, replace(Outcome.draw(random.Random(seed)), more=2), LARGE))
 
 
 def step_ns(step, machine) -> int:
@@ -42,6 +44,24 @@ def test_cures_may_be_done_together_in_any_number():
         for cure in found.values():
             step = cure(step)
         assert step_ns(step, case.machine) > 0
+
+
+def fed(workers: int, batch_us: int):
+    """Steps of 100 µs that take batches of workers, 10 µs each."""
+    taken = Instr(Op.BATCH, ns=10_000, work_ns=batch_us * 1000, workers=workers)
+    return run(Step((taken, Instr(Op.HOST, ns=90_000))), Machine(), steps=20, lead=20, seed="", drained=False).step_ns()
+
+
+@pytest.mark.parametrize(
+    ("workers", "batch_us", "step_us"), [(1, 50, 100), (1, 150, 150), (2, 150, 100), (2, 300, 150), (4, 1000, 250)]
+)
+def test_workers_that_are_slower_than_the_step_set_its_pace(workers, batch_us, step_us):
+    assert fed(workers, batch_us) == pytest.approx(step_us * 1000, rel=0.01)
+
+
+def test_forty_cases_hold_each_waste_ten_times():
+    cases = [draw(seed).wastes for seed in range(40)]
+    assert min(sum(waste in wastes for wastes in cases) for waste in WASTES) >= 12
 
 
 def test_nothing_waits_for_uploads_from_pinned_memory():

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.collective_rows import CollectiveRows, used_after
+from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after
 from hpuprof.planning.remedy import Change, Remedy
-from hpuprof.planning.row_edits import lane_waits, lasting, without_work
+from hpuprof.planning.row_edits import lane_waits, lasting, scaled, without_work
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.edit import with_waits
 from hpuprof.what_if.launch_model import LaunchModel
@@ -156,7 +157,46 @@ class _Merge:
         needed = lane_waits(using, reduced, program.typical_gap)
         waits = edited.waits.also(needed).also(self._ready())
         merged = replace(model, schedule=with_waits(edited, waits))
-        return merged.without_host(self.found.of.work_around(gone))
+        beside = self._beside(level, dur[self.rows])
+        return scaled(merged, beside != 1.0, beside).without_host(self._work(gone))
+
+    def _work(self, gone: Mask) -> Intervals:
+        """Return the host's work for calls that go: of operators, and from one to the next that follows at once."""
+        of, program = self.found.of, self.found.of.program
+        calls = np.unique(program.call[self.rows])
+        first = calls[:-1][(np.diff(calls) == 1) & gone[calls[:-1]]]
+        return union_of(of.work_around(gone), union(program.end[first], program.begin[first + 1]))
+
+    def _beside(self, level: float, dur: Floats) -> Floats:
+        """Return how many times as long as recorded each row takes beside others.
+
+        A collective and a kernel slow each other while both run. Those that ran beside kernels are recorded as slow as
+        that; merged, they run beside what comes after their last one. `dur`: of the members, merged [ns].
+        """
+        program, slower = self.found.of.program, SLOWER_BESIDE * (1.0 - level)
+        end = np.rint(program.start + program.dur).astype(np.int64)
+        kernels = np.flatnonzero(program.kind == DeviceKind.COMPUTE)
+        if not len(kernels):
+            return np.ones(len(end))
+        last, run = np.unique(self.last, return_inverse=True)
+        lasts = np.bincount(run, weights=dur)
+        source = kernels[np.maximum(np.searchsorted(program.call[kernels], program.call[last]) - 1, 0)]
+        spent = np.cumsum(lasts) - lasts
+        begin = np.rint(np.maximum.accumulate(end[source] - spent) + spent).astype(np.int64)
+        until = np.rint(begin + lasts).astype(np.int64)
+
+        def shares(low: Ints, high: Ints, of: Intervals) -> Floats:
+            part: Floats = measure(of, low, high) / np.maximum(high - low, 1)
+            return part
+
+        computing = union(program.start[kernels], end[kernels])
+        was, then = union(program.start[self.rows], end[self.rows]), union(begin, until)
+        factor = np.ones(len(end))
+        now = shares(program.start[self.rows], end[self.rows], computing)
+        factor[self.rows] = (1.0 + slower * shares(begin, until, computing)[run]) / (1.0 + slower * now)
+        recorded, moved = (shares(program.start[kernels], end[kernels], windows) for windows in (was, then))
+        factor[kernels] = (1.0 + slower * moved) / (1.0 + slower * recorded)
+        return factor
 
     def _ready(self) -> Waits:
         """Return the waits of each run's first member for what was computed before its last one was launched.

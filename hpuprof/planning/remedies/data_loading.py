@@ -10,6 +10,7 @@ import numpy as np
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.planning.pace import HAND_OVER, set_by_workers
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Situation, shortened
 
@@ -21,32 +22,35 @@ device has 8 to 32 processors, and loaders that are waited for 2 to 8 workers.""
 SLOWER = 2.0
 """How much longer a batch may take in a worker beside others than alone on the main thread; by judgement."""
 
-HAND_OVER = (100_000.0, 1_200_000.0)
-"""What the main thread needs to take a finished batch from a worker [ns]: 1.0 to 1.7 ms measured with torch 2.13 on two
-busy cores; a tenth of it where nothing else runs, by judgement."""
-
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find time of the main thread in waiting for workers or, without workers, in fetching the batch itself."""
     view, low, high = situation.view, situation.model.low, situation.model.high
-    waited = view.hosts.blocked_by["loader"]
-    by_workers = bool(measure(waited, low, high).any())
-    windows = waited if by_workers else _fetching(view)
+    if measure(view.hosts.blocked_by["loader"], low, high).any():
+        if set_by_workers(situation.model) is not None:
+            where = "waiting for data-loader workers"
+            yield Change(where, 1.0, lambda model, _: model, uncertain=True, bends=(0.25, 0.75), paces=_sooner)
+        return
+    windows = _fetching(view)
     inside = float(measure(windows, low, high).mean())
     if inside <= 0:
         return
-    share = partial(_waiting if by_workers else _fetched, float((high - low).mean()), inside)
+    share = partial(_fetched, float((high - low).mean()), inside)
     # No straight line: what taking a batch costs is spread over powers of ten, and nobody fetches for longer than now.
     bends = (0.25, 0.75, _nothing_gained(share))
-    where = "waiting for data-loader workers" if by_workers else "fetching batches on the main thread"
     yield Change(
-        where,
+        "fetching batches on the main thread",
         1.0,
         lambda model, level: model.without_host(shortened(windows, 1.0 - share(level))),
         lambda model, _: model.without_host(windows),
         uncertain=True,
         bends=bends,
     )
+
+
+def _sooner(level: float) -> float:
+    """Return the share left of the time between two batches: `MORE` times the workers, or no processor for any."""
+    return float(MORE ** (level - 1.0))
 
 
 def _nothing_gained(share: Callable[[float], float]) -> float:
@@ -60,16 +64,6 @@ def _fetching(view: RankView) -> Intervals:
     rows = (host.activity == Activity.DATA_LOADER) & (host.kind != HostKind.RUNTIME)
     rows &= view.host_roles == Role.MAIN
     return union(host.start[rows], host.end[rows])
-
-
-def _waiting(step: float, waited: float, level: float) -> float:
-    """Return the share of the waiting that is left with more workers.
-
-    A batch comes every step now; with up to `MORE` times the workers it comes as many times sooner, not at all sooner
-    where no processor is idle. The rest of the step bounds it from below.
-    """
-    every = step / MORE ** (1.0 - level)
-    return float(np.clip((every - (step - waited)) / waited, 0.0, 1.0))
 
 
 def _fetched(step: float, fetching: float, level: float) -> float:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.intervals import measure, union
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.collective_rows import CollectiveRows, used_after
+from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.row_edits import (
     lane_waits,
@@ -24,11 +25,10 @@ from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.step_model import StepModel
 
-SLOWER_BESIDE = 0.35
-"""How much longer a collective and what runs beside it may take: Daydream (ATC'20) saw 34 % for NCCL."""
-LATER = 0.5
-"""Share of the way to the end of backward by which gradients may be ready later than in proportion to their
-collectives' time; by judgement."""
+AWAY, MIDDLE = 0.5, 0.5
+"""Share of the way to the beginning or the end of backward by which gradients but the last may be ready earlier or
+later than in proportion to their collectives' time: large ones may belong to the last layers or the first. By
+judgement; in proportion in the middle of what is not known."""
 
 
 def find(situation: Situation) -> Iterator[Change]:
@@ -80,13 +80,35 @@ class _Overlap:
     def edit(self, model: StepModel, level: float) -> LaunchModel:
         """Start reductions when their gradients are there; only what follows backward waits for them."""
         assert isinstance(model, LaunchModel)
-        program, step = self.program, self.program.step[self.program.call]
-        beside = per_step(np.where(self.moved, program.dur, 0.0), step, program.steps)
-        computed = per_step(np.where(self.backward, program.dur, 0.0), step, program.steps)
-        slower = SLOWER_BESIDE * level * np.minimum(1.0, beside / np.maximum(computed, 1.0))
-        apart = self._apart(model, level)
-        apart = scaled(apart, self.backward, 1.0 + slower[step])
-        return scaled(apart, self.moved, 1.0 + SLOWER_BESIDE * level)
+        return scaled(self._apart(model, level), self.moved | self.backward, self._slower(level))
+
+    def _slower(self, level: float) -> Floats:
+        """Return how many times as long each row takes beside others.
+
+        A reduction and a kernel slow each other only while both run, equally: a reduction gets as far beside a part of
+        backward as if neither slowed the other. What is left of it after backward runs alone.
+        """
+        program, ready = self.program, self._ready(level)
+        step, factor = program.step[program.call], np.ones(len(program.call))
+        made = np.searchsorted(np.flatnonzero(self.backward), np.arange(len(factor))) - 1
+        made[self.after] = np.searchsorted(np.flatnonzero(self.backward), ready)
+        for number in np.unique(step[self.moved]).tolist():
+            rows, mine = (np.flatnonzero(mask & (step == number)) for mask in (self.backward, self.chosen))
+            kernels, dur = program.dur[rows], program.dur[mine]
+            began, ended = int(program.start[rows].min()), float((program.start[rows] + kernels).max())
+            held = self.moved[mine] & (program.start[mine] > began) & (program.start[mine] < ended)
+            whole = max(ended - began - float(dur[held].sum()), float(kernels.sum()))
+            till = _running(kernels) * whole
+            first = int(np.searchsorted(np.flatnonzero(self.backward), rows[0]))
+            there = np.append(till, 0.0)[np.maximum(made[mine] - first, -1)]
+            end = np.cumsum(dur) + np.maximum.accumulate(there - (np.cumsum(dur) - dur))
+            begin, moved = end - dur, self.moved[mine]
+            beside = np.clip((whole - begin) / np.maximum(dur, 1.0), 0.0, 1.0) * kernels.sum() / whole
+            factor[mine[moved]] += SLOWER_BESIDE * level * beside[moved]
+            low, high = (np.rint(edge).astype(np.int64) for edge in (np.append([0.0], till[:-1]), till))
+            reducing = union(np.rint(begin[moved]).astype(np.int64), np.rint(end[moved]).astype(np.int64))
+            factor[rows] += SLOWER_BESIDE * level * measure(reducing, low, high) / np.maximum(high - low, 1)
+        return factor
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:
         """Take the reductions away."""
@@ -129,7 +151,7 @@ class _Overlap:
     def _ready(self, level: float) -> Ints:
         """Return the row of backward that completes what each reduction after it reduces.
 
-        The gradients of a step are ready one after the other, in proportion to the time of their reductions.
+        The gradients of a step are ready one after the other, about in proportion to the time of their reductions.
         """
         program, after = self.program, self.after
         step = program.step[program.call]
@@ -138,7 +160,7 @@ class _Overlap:
             mine = np.flatnonzero(step[after] == number)
             rows = np.flatnonzero(self.backward & (step == number))
             share = _running(program.dur[after[mine]])
-            share = share + (1.0 - share) * LATER * level
+            share[:-1] += (share if level < MIDDLE else 1.0 - share)[:-1] * AWAY * (level - MIDDLE) / MIDDLE
             at = np.searchsorted(_running(program.dur[rows]), share - 1e-9)
             ready[mine] = rows[np.minimum(at, len(rows) - 1)]
         return ready
@@ -157,8 +179,8 @@ REMEDY = Remedy(
     "and wait for them only before the optimizer.",
     code={"": "model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)"},
     costs="None but the change; collectives and computation share the device.",
-    unknown="Collectives and what runs beside them take up to 1.35 times as long (Daydream, ATC'20); gradients are "
-    "ready in proportion to their reductions' time, or half the rest of backward later.",
+    unknown="A collective and what runs beside it take up to 1.35 times as long while both run (Daydream, ATC'20); "
+    "gradients are ready in proportion to their reductions' time, or up to half of the way earlier or later.",
     needs="A recording in which device rows are linked to their launches, with autograd's rows.",
     mends=("HP206",),
     find=find,

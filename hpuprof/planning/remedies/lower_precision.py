@@ -16,9 +16,10 @@ from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 
-CASTS = 2
-"""Casts for a kernel of a matrix operator at most. Autocast casts weight, bias and input of a linear operator in
-forward and their gradients in backward (torch's `autocast_mode.cpp`, `ToCopyBackward0`): six for its three kernels."""
+CASTS = (2 / 3, 2.0)
+"""Casts for a kernel of a matrix operator. Autocast casts weight, bias and input of a linear operator in forward and
+their gradients in backward (torch's `autocast_mode.cpp`, `ToCopyBackward0`): six for its three kernels. Parameters stay
+in fp32, so that the weight and its gradient are cast at least: two."""
 
 BYTES_LEFT = 0.5
 """Share of the time of other kernels of the model that is left at least: they move tensors of half the size."""
@@ -82,11 +83,11 @@ class _Precision:
     cast: float  # host's work for one more launch [ns]
 
     def edit(self, model: StepModel, level: float) -> LaunchModel:
-        """Scale rows between what can be and what they take now; casts cost up to `CASTS` more launches each."""
+        """Scale rows between what can be and what they take now; casts cost `CASTS` more launches each."""
         assert isinstance(model, LaunchModel)
         faster = scaled(model, self.least < 1.0, self.least + (1.0 - self.least) * level)
-        calls = faster.schedule.calls
-        dearer = replace(calls, cost=calls.cost + np.where(self.calls, level * CASTS * self.cast, 0.0))
+        calls, (few, many) = faster.schedule.calls, CASTS
+        dearer = replace(calls, cost=calls.cost + np.where(self.calls, (few + (many - few) * level) * self.cast, 0.0))
         return replace(faster, schedule=replace(faster.schedule, calls=dearer))
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:
@@ -118,7 +119,7 @@ HALF = Remedy(
     },
     costs="Results change in the third digit; check that training still converges.",
     unknown="Matrix operators take between the ratio of the peaks (of the roofline where shapes are known; half where "
-    "peaks are not) and all of their time; casts cost up to two more launches each. "
+    "peaks are not) and all of their time; casts cost two thirds to two more launches each. "
     "Other kernels of forward and backward take between half, for half the bytes, and all of their time.",
     needs=_NEEDS,
     mends=("HP210",),

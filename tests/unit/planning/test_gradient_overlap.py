@@ -51,6 +51,15 @@ def test_reductions_begin_when_their_gradients_are_there(tmp_path):
     assert bench.with_it(1.0) > bench.with_it(0.5) > bench.with_it(0.0)
 
 
+def test_reductions_and_kernels_slow_each_other_only_while_both_run(tmp_path):
+    """The first reduction, of 20, runs beside the second kernel, of 30; the last one begins when backward is over."""
+    bench = Bench.of(loop(), gradient_overlap.REMEDY, tmp_path)
+    factors = bench.changes[0].edit.__self__._slower(0.5)
+    slower, busy = gradient_overlap.SLOWER_BESIDE / 2, 60 / 61
+    expected = [1, 1 + slower * 20 / 30 * busy, 1 + slower * busy, 1, 1]
+    assert factors[:5] == pytest.approx(expected, abs=0.002)
+
+
 def test_what_follows_reductions_in_line_with_it_still_waits_for_them(tmp_path):
     assert Bench.of(loop(stream=7), gradient_overlap.REMEDY, tmp_path).with_it() == pytest.approx(PERIOD - 21, abs=1)
 

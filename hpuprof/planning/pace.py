@@ -1,0 +1,50 @@
+"""Steps whose pace data-loader workers set: what the host does besides waiting for them, and how often a batch comes.
+
+With `n` workers that each need `t` for a batch, one comes every `t / n`, whatever the step does meanwhile. So the step
+is never shorter, and what else becomes faster is waited away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpuprof.graph_mode.predict import LOADER_SHARE
+from hpuprof.model.intervals import Intervals, union
+from hpuprof.what_if.step_model import StepModel
+
+HAND_OVER = (100_000.0, 1_200_000.0)
+"""What the main thread needs to take a finished batch from a worker [ns]: 1.0 to 1.7 ms measured with torch 2.13 on two
+busy cores; a tenth of it where nothing else runs, by judgement."""
+
+
+UNLIKE = 2.0
+"""Times as long as the shortest that fetching a batch takes where it was waited for; by judgement."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pace:
+    """What workers who are waited for do to the steps."""
+
+    waiting: Intervals  # of the host, without what taking a batch takes
+    every_ns: float  # time between two batches: the mean step of the recording, which the profiler does not lengthen
+
+
+def set_by_workers(model: StepModel) -> Pace | None:
+    """Return the pace that data-loader workers set; None where the host hardly waits for them.
+
+    All steps count, as those that wait for one of several workers are unlike the others. The shortest row tells what
+    taking a batch takes at most, where that is no more than it ever takes (`HAND_OVER`), else the geometric mean of its
+    range is assumed.
+    """
+    waited, steps = model.view.hosts.blocked_by["loader"], model.view.steps
+    low, high = int(steps.start.min(initial=0)), int(steps.end.max(initial=0))
+    inside = (waited.start >= low) & (waited.end <= high)
+    start, took = waited.start[inside], (waited.end - waited.start)[inside]
+    if not len(took):
+        return None
+    least = int(took.min())
+    taking = least if least <= HAND_OVER[1] else round((HAND_OVER[0] * HAND_OVER[1]) ** 0.5)
+    late = took > UNLIKE * taking
+    if float((took[late] - taking).sum()) <= LOADER_SHARE * (high - low):
+        return None
+    return Pace(union(start[late] + taking, start[late] + took[late]), (high - low) / len(steps.start))
