@@ -12,7 +12,7 @@ setup(
             "hpuprof._native",
             sources=[
                 f"native/{name}.cpp"
-                for name in ("host_work", "longest_paths", "module", "play", "row_scanner", "scanner", "sort_events")
+                for name in "host_work longest_paths module play row_scanner scanner search sort_events".split()
             ],
             depends=[
                 f"native/{name}.hpp"

@@ -43,6 +43,12 @@ SortEvents: TypeAlias = Callable[[Ints, tuple[Ints, ...]], int]
 Behind the array come length of lines, line and position of events, source and target of edges.
 """
 
+SearchSorted: TypeAlias = Callable[[Ints, Ints, Ints, bool], None]
+"""numpy's searchsorted into an array: behind it come ascending values, what is wanted, and whether on the right side.
+
+Sooner than numpy's where what is wanted is nearly sorted. Arrays are C-contiguous, of int64. Raises ValueError.
+"""
+
 PlayWeights: TypeAlias = Callable[..., None]
 """Step and delay of `play.Weights` into two arrays, from what `play._weigh_natively` gives. Raises ValueError."""
 
@@ -99,4 +105,5 @@ host_work: HostWork | None = None if _native is None else _native.host_work
 latest_of_groups: LatestOfGroups | None = None if _native is None else _native.latest_of_groups
 longest_paths: LongestPaths | None = None if _native is None else _native.longest_paths
 play_weights: PlayWeights | None = None if _native is None else _native.play_weights
+search_sorted: SearchSorted | None = None if _native is None else _native.search_sorted
 sort_events: SortEvents | None = None if _native is None else _native.sort_events

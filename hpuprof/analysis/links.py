@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.arrays import Codes, Ints, Mask
+from hpuprof.analysis.searching import search_sorted
+from hpuprof.model.arrays import Codes, Ints, Mask, kinds_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
@@ -42,12 +43,12 @@ class Nesting:
     def _innermost(self, track: Codes, when: Ints) -> NestIndex:
         span, opens, (closes, after) = self._span, self._opens, self._closes
         asked = track.astype(np.int64) * span + np.minimum(when, span - 1)
-        at = np.searchsorted(opens, asked, side="right") - 1
+        at = search_sorted(opens, asked, right=True) - 1
         last = np.maximum(at, 0)
         # The open row is the last one opened, or the one left after a later close.
         found = np.where(self.end[last] > self.start[last], last, self.parent[last])
         if len(closes):
-            closed = np.searchsorted(closes, asked, side="right") - 1
+            closed = search_sorted(closes, asked, right=True) - 1
             since = (closed >= 0) & (closes[np.maximum(closed, 0)] > opens[last])
             found = np.where(since, after[np.maximum(closed, 0)], found)
         return np.where((at >= 0) & (self.track[last] == track), found, -1)
@@ -55,7 +56,7 @@ class Nesting:
     @cached_property
     def stop(self) -> NestIndex:
         """For each row, the position after the last row inside it."""
-        inside = np.searchsorted(self._opens, self.track.astype(np.int64) * self._span + self.end)
+        inside = search_sorted(self._opens, self.track.astype(np.int64) * self._span + self.end)
         stop: NestIndex = np.maximum(inside, np.arange(len(self.rows)) + 1)
         return stop
 
@@ -147,18 +148,17 @@ def _nest_levels(track: Codes, start: Ints, end: Ints) -> tuple[NestIndex, NestI
     if not count:
         return parent, parent
     span = int(end.max()) + 2
-    _, dense = np.unique(track, return_inverse=True)
-    base = dense * span
+    base = kinds_of(track)[2] * span
     # A zero-length row closes after it opens. Nearly sorted input suits a stable sort.
     closes = np.sort(base + np.maximum(end, start + 1), kind="stable")
-    depth = np.arange(count) - np.searchsorted(closes, base + start, side="right")
+    depth = np.arange(count) - search_sorted(closes, base + start, right=True)
     if depth.max() > np.iinfo(np.int16).max:
         return parent, np.arange(count)
     order = np.argsort(depth.astype(np.int16), kind="stable")
     border = np.concatenate([[0], np.cumsum(np.bincount(depth))])
     for level in range(1, len(border) - 1):
         above, here = order[border[level - 1] : border[level]], order[border[level] : border[level + 1]]
-        parent[here] = above[np.searchsorted(above, here) - 1]
+        parent[here] = above[search_sorted(above, here) - 1]
     child = np.flatnonzero(parent >= 0)
     above = parent[child]
     nested = (track[above] == track[child]) & (start[child] < end[above]) & (end[child] <= end[above])

@@ -31,7 +31,7 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
     if not len(trace.host):
         return roles
     threads: dict[str, list[int]] = {}
-    for i in np.unique(trace.host.track).tolist():
+    for i in np.flatnonzero(np.bincount(trace.host.track)).tolist():
         track = trace.tracks[i]
         if track.threadless and not track.caller and trace.form != "bare":
             roles[i] = Role.OTHER
