@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.searching import search_sorted
-from hpuprof.model.arrays import Ints, kinds_of
+from hpuprof.model.arrays import Ints, kinds_of, stable_order
 from hpuprof.model.intervals import Intervals
 
 
@@ -64,7 +64,7 @@ def members(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, Ints]]:
     """Yield each key with its positions, both ascending; one sort instead of a pass per key."""
     if not len(keys):
         return
-    order = np.argsort(keys, kind="stable")
+    order = stable_order(keys)
     ordered = keys[order]
     first = np.flatnonzero(np.append([True], ordered[1:] != ordered[:-1]))
     yield from zip(ordered[first].tolist(), np.split(order, first[1:]), strict=True)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.searching import search_sorted
-from hpuprof.model.arrays import Codes, Ints, Mask, kinds_of
+from hpuprof.model.arrays import Codes, Ints, Mask, kinds_of, stable_order
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
@@ -46,7 +46,7 @@ class Nesting:
         at = search_sorted(opens, asked, right=True) - 1
         last = np.maximum(at, 0)
         # The open row is the last one opened, or the one left after a later close.
-        found = np.where(self.end[last] > self.start[last], last, self.parent[last])
+        found = self._left[last]
         if len(closes):
             closed = search_sorted(closes, asked, right=True) - 1
             since = (closed >= 0) & (closes[np.maximum(closed, 0)] > opens[last])
@@ -67,14 +67,15 @@ class Nesting:
 
     def around(self, marked: Mask) -> NestIndex:
         """Return how many of the marked rows lie around each row, excluding itself."""
-        change = np.bincount(np.flatnonzero(marked) + 1, minlength=len(marked) + 1)
+        change = np.zeros(len(marked) + 1, dtype=np.int64)
+        change[1:] = marked
         change -= np.bincount(self.stop[marked], minlength=len(marked) + 1)
         count: NestIndex = np.cumsum(change)[:-1]
         return count
 
     def outermost(self, codes: npt.NDArray[np.integer]) -> Mask:
         """Mark rows that lie inside no other row of the same code, shape `(rows,)` like `codes`."""
-        order = np.argsort(codes, kind="stable")
+        order = stable_order(codes)
         # Each code gets its own range of positions, so that one running maximum serves all.
         base = np.cumsum(np.append([0], codes[order][1:] != codes[order][:-1])[: len(codes)]) * (len(codes) + 1)
         reach = np.maximum.accumulate(base + self.stop[order])
@@ -98,6 +99,12 @@ class Nesting:
         return opens
 
     @cached_property
+    def _left(self) -> NestIndex:
+        """The row that is open once each row opened: itself, unless it has no length."""
+        left: NestIndex = np.where(self.end > self.start, np.arange(len(self.rows)), self.parent)
+        return left
+
+    @cached_property
     def _closes(self) -> tuple[Ints, NestIndex]:
         """Instants at which rows (of non-zero length) close, and the row open from then on."""
         rows = np.flatnonzero(self.end > self.start)
@@ -119,7 +126,7 @@ def nest(trace: Trace) -> Nesting:
 def nest_rows(trace: Trace, rows: NestIndex) -> Nesting:
     """Nest some host rows (ascending indices) of each thread."""
     host = trace.host
-    rows = rows[np.argsort(host.track[rows], kind="stable")]
+    rows = rows[stable_order(host.track[rows])]
     return forest(rows, host.track[rows], host.start[rows], host.end[rows])
 
 
@@ -258,7 +265,7 @@ def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
 
 def in_no_other(thread: npt.NDArray[np.integer], start: Ints, end: Ints) -> Mask:
     """Mark the slices that begin inside no other one of their thread; they come sorted by start, longer ones first."""
-    order = np.argsort(thread, kind="stable")
+    order = stable_order(thread)
     base = thread[order].astype(np.int64) * (int(end.max(initial=0)) + 1)
     reach = np.maximum.accumulate(base + end[order])
     outer = np.ones(len(start), dtype=bool)

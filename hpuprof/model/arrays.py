@@ -42,3 +42,11 @@ def kinds_of(values: npt.NDArray[np.integer]) -> tuple[Ints, Ints, Ints]:
     rank = np.empty(len(first), dtype=np.int64)
     rank[distinct] = np.arange(len(distinct))
     return distinct + low, first[distinct], rank[codes]
+
+
+def stable_order(codes: npt.NDArray[np.integer]) -> Ints:
+    """Return the order that sorts codes, of equal ones by place; numpy counts rather than compares 16 bits."""
+    if len(codes) and codes.min() >= 0 and codes.max() < 2**16:
+        codes = codes.astype(np.uint16)
+    order: Ints = np.argsort(codes, kind="stable")
+    return order

@@ -8,7 +8,7 @@ import pytest
 
 from hpuprof import native
 from hpuprof.analysis.searching import search_sorted
-from hpuprof.model.arrays import kinds_of
+from hpuprof.model.arrays import kinds_of, stable_order
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -41,3 +41,10 @@ def test_kinds_are_those_of_numpy(count, high):
     expected = np.unique(values, return_index=True, return_inverse=True)
     for mine, numpys in zip(kinds_of(values), expected, strict=True):
         np.testing.assert_array_equal(mine, numpys)
+
+
+@pytest.mark.parametrize("high", [1, 300, 2**16, 2**40])
+def test_an_order_is_that_of_numpy(high):
+    rng = np.random.default_rng(high)
+    for codes in (rng.integers(0, high, 500), rng.integers(-high, high, 500), rng.integers(0, high, 0)):
+        np.testing.assert_array_equal(stable_order(codes), np.argsort(codes, kind="stable"))
