@@ -35,7 +35,7 @@ def kinds_of(values: npt.NDArray[np.integer]) -> tuple[Ints, Ints, Ints]:
     if high - low >= 8 * len(values):
         distinct, first, which = np.unique(values, return_index=True, return_inverse=True)
         return distinct.astype(np.int64), first, which
-    codes = values.astype(np.int64) - low
+    codes = np.subtract(values, low, dtype=np.int64)
     first = np.full(high - low + 1, -1, dtype=np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal indices the last one counts
     distinct = np.flatnonzero(first >= 0)
