@@ -6,23 +6,13 @@ It is compiled for the Python at hand: the limited API has the buffer protocol f
 
 from setuptools import Extension, setup
 
+LOOPS = ("host_work", "longest_paths", "pace", "play", "search", "sort_events")
+
 setup(
     ext_modules=[
         Extension(
             "hpuprof._native",
-            sources=[
-                f"native/{name}.cpp"
-                for name in (
-                    "host_work",
-                    "longest_paths",
-                    "module",
-                    "pace",
-                    "play",
-                    "row_scanner",
-                    "scanner",
-                    "sort_events",
-                )
-            ],
+            sources=[f"native/{name}.cpp" for name in (*LOOPS, "module", "row_scanner", "scanner")],
             depends=[
                 f"native/{name}.hpp"
                 for name in ("arrays", "numbers", "quotes", "row_keys", "row_scanner", "samples", "texts")

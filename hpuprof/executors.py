@@ -7,22 +7,24 @@ then run locally in a process of its own, so that it cannot take the run down; i
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.synchronize import Event
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hpuprof.errors import HpuprofError, InputError, MissingDependencyError, UsageError
 from hpuprof.messages import told
+
+if TYPE_CHECKING:  # starting processes takes time to import
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing.synchronize import Event
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -63,7 +65,8 @@ def cores() -> int:
 
 def spare_core() -> bool:
     """Whether other cores are free: those of a worker process have files of their own."""
-    return cores() > 1 and multiprocessing.parent_process() is None
+    processes = sys.modules.get("multiprocessing")  # a worker process has it
+    return cores() > 1 and (processes is None or processes.parent_process() is None)
 
 
 def beside(work: Callable[[], T], *, worth: bool) -> Callable[[], T]:
@@ -179,7 +182,7 @@ class _Run(Generic[T, R]):
                             with _undisturbed():
                                 under_way[pool.submit(self.work, self.items[waiting[0]])] = waiting[0]
                             waiting.popleft()
-                        except BrokenProcessPool:
+                        except BrokenExecutor:
                             broken = True
                     if broken:
                         break
@@ -187,7 +190,7 @@ class _Run(Generic[T, R]):
                     for future in _finished(under_way):
                         try:
                             result = future.result()
-                        except BrokenProcessPool:
+                        except BrokenExecutor:
                             broken = True
                             continue
                         yield under_way.pop(future), result
@@ -207,7 +210,7 @@ class _Run(Generic[T, R]):
                     future = pool.submit(self.work, self.items[number])
                 (future,) = _finished([future])
                 result = future.result()
-            except BrokenProcessPool:
+            except BrokenExecutor:
                 return Lost("the worker process died even when run alone; out of memory?")
         self.journal.notes["a worker process died; its work was repeated"] += 1
         return result
@@ -288,7 +291,10 @@ def _begin(started: Event) -> None:
 @contextmanager
 def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
     """Yield a pool of new processes, none of which outlives the block, and whether any of them started."""
-    context = multiprocessing.get_context("spawn")
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    context = get_context("spawn")
     with _undisturbed():
         started = context.Event()
         pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(started,))

@@ -46,6 +46,12 @@ Behind the array come length of lines, line and position of events, source and t
 PlaySteps: TypeAlias = Callable[..., None]
 """`play.pass_through` into its arrays, from what `play._pass_natively` gives. Raises ValueError."""
 
+SearchSorted: TypeAlias = Callable[[Ints, Ints, Ints, bool], None]
+"""numpy's searchsorted into an array: behind it come ascending values, what is wanted, and whether on the right side.
+
+Sooner than numpy's where what is wanted is nearly sorted. Arrays are C-contiguous, of int64. Raises ValueError.
+"""
+
 PlayWeights: TypeAlias = Callable[..., None]
 """Step and delay of `play.Weights` into two arrays, from what `play._weigh_natively` gives. Raises ValueError."""
 
@@ -103,4 +109,5 @@ latest_of_groups: LatestOfGroups | None = None if _native is None else _native.l
 longest_paths: LongestPaths | None = None if _native is None else _native.longest_paths
 play_steps: PlaySteps | None = None if _native is None else _native.play_steps
 play_weights: PlayWeights | None = None if _native is None else _native.play_weights
+search_sorted: SearchSorted | None = None if _native is None else _native.search_sorted
 sort_events: SortEvents | None = None if _native is None else _native.sort_events

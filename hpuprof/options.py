@@ -13,11 +13,6 @@ from typing import Any
 from hpuprof.errors import ConfigError
 from hpuprof.files import is_regular, read_regular
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 CLOCKS = ("collective", "raw", "manifest")
 RANK_SOURCES = ("auto", "inside", "name", "order")
 THRESHOLD = 0.02
@@ -100,6 +95,10 @@ def _pyproject(start: Path) -> dict[str, Any]:
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if is_regular(path):
+            if sys.version_info >= (3, 11):
+                import tomllib
+            else:
+                import tomli as tomllib
             try:
                 tool = tomllib.loads(read_regular(path).decode()).get("tool", {})
             except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError, RecursionError):

@@ -11,8 +11,8 @@ from functools import cache
 
 import numpy as np
 
-_MUCH_BYTES = 16 << 20
-"""Freed memory from here on is worth returning, which costs as much as a pass over the free blocks. By judgement."""
+_MUCH_BYTES = 64 << 20
+"""Freed memory from here on is worth returning: all that is returned is taken again, page by page. By judgement."""
 
 _KEPT_BYTES = 31 << 20  # glibc follows blocks of up to 32 MiB
 

@@ -9,6 +9,7 @@ PyObject* new_scanner(PyObject*, PyObject*);
 PyObject* play_steps(PyObject*, PyObject*);
 PyObject* play_weights(PyObject*, PyObject*);
 PyObject* scan_rows(PyObject*, PyObject*);
+PyObject* search_sorted(PyObject*, PyObject*);
 PyObject* sort_events(PyObject*, PyObject*);
 }  // namespace hpuprof
 
@@ -30,6 +31,8 @@ PyMethodDef methods[] = {
     {"scan_rows", hpuprof::scan_rows, METH_VARARGS,
      "scan_rows(scanner, text, exact): None if a row is unusual, else (slices, others, flows, ascii, sampled, new words, "
      "new tracks, new inputs). Raises RuntimeError if another thread uses the scanner."},
+    {"search_sorted", hpuprof::search_sorted, METH_VARARGS,
+     "search_sorted(found, values, wanted, right): fill found as numpy.searchsorted does. Raises ValueError."},
     {"sort_events", hpuprof::sort_events, METH_VARARGS,
      "sort_events(stretches, (length, line, position, source, target)): fill stretches, return how many. Raises ValueError."},
     {nullptr, nullptr, 0, nullptr},

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.arrays import Ints
+from hpuprof.analysis.searching import search_sorted
+from hpuprof.model.arrays import Ints, kinds_of, stable_order
 from hpuprof.model.intervals import Intervals
 
 
@@ -63,7 +64,7 @@ def members(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, Ints]]:
     """Yield each key with its positions, both ascending; one sort instead of a pass per key."""
     if not len(keys):
         return
-    order = np.argsort(keys, kind="stable")
+    order = stable_order(keys)
     ordered = keys[order]
     first = np.flatnonzero(np.append([True], ordered[1:] != ordered[:-1]))
     yield from zip(ordered[first].tolist(), np.split(order, first[1:]), strict=True)
@@ -87,7 +88,7 @@ def clusters(keys: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints
         none = np.empty(0, dtype=np.int64)
         return none, none, none, none
     # Shift each key's intervals into a range of their own, so that one running maximum serves all keys.
-    _, dense = np.unique(keys, return_inverse=True)
+    dense = kinds_of(keys)[2]
     span = int(end.max()) - int(start.min()) + 1
     low = int(start.min())
     reach = np.maximum.accumulate(dense * span + (end - low))
@@ -107,9 +108,9 @@ def step_deviations(keys: Ints, values: Ints, start: Ints, used: Intervals, want
         return [None] * len(wanted)
     order = np.argsort(wanted, kind="stable")
     ranked = wanted[order]
-    at = np.minimum(np.searchsorted(ranked, keys), len(ranked) - 1)
+    at = np.minimum(search_sorted(ranked, keys), len(ranked) - 1)
     mine = ranked[at] == keys
-    step = np.searchsorted(used.start, start[mine], side="right") - 1
+    step = search_sorted(used.start, start[mine], right=True) - 1
     sums = np.bincount(
         order[at[mine]] * count + step, weights=values[mine].astype(np.float64), minlength=len(wanted) * count
     ).reshape(len(wanted), count)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.step_completion import unrecorded_until
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialect_activities import (
@@ -19,7 +20,7 @@ from hpuprof.ingest.dialect_activities import (
     reads_value,
 )
 from hpuprof.ingest.dialects import FAMILIES
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, kinds_of
 from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -128,7 +129,7 @@ def setting_up(trace: Trace, launch: npt.NDArray[np.integer]) -> Mask:
         launching = np.zeros(len(host), dtype=bool)
         launching[launch[linked]] = True
         usual = float(np.median(host.dur[launching]))
-        _, first = np.unique(trace.device.name[linked], return_index=True)
+        _, first, _ = kinds_of(trace.device.name[linked])
         calls = launch[linked[first]]
         rows[calls[host.dur[calls] >= max(_SETTING_UP_NS, _LOADING_LAUNCHES * usual)]] = True
     return rows
@@ -185,7 +186,7 @@ def _full_queue(
     ends = np.sort(device.end[linked[first]], kind="stable")
     order = np.argsort(begin, kind="stable")
     calls, begin, dur, rows = calls[order], begin[order], dur[order], linked[first[order]]
-    outstanding = np.arange(len(begin)) - np.searchsorted(ends, begin, side="right")
+    outstanding = np.arange(len(begin)) - search_sorted(ends, begin, right=True)
     depth = int(outstanding.max(initial=0))
     if depth < _FULL_QUEUE_FLOOR:
         return none

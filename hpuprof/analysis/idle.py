@@ -9,8 +9,9 @@ import numpy as np
 from hpuprof.analysis.groups import step_deviations
 from hpuprof.analysis.links import Nesting, nest_rows
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.user_frames import UserFrames
-from hpuprof.model.arrays import Codes, Ints
+from hpuprof.model.arrays import Codes, Ints, kinds_of
 from hpuprof.model.intervals import intersect, measure
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.tables import GapCauseRow, GapOperatorRow, GapRow
@@ -91,7 +92,7 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     keys += _name_at(trace, nesting, tracks, begin) + 1
     keys *= width
     keys += _name_at(trace, annotations, tracks, begin) + 1
-    distinct, inverse = np.unique(keys, return_inverse=True)
+    distinct, _, inverse = kinds_of(keys)
     total = np.bincount(inverse, weights=length).astype(np.int64)
     # A gap counts once per operator, however many segments it covers.
     inverse += piece * len(distinct)
@@ -146,8 +147,8 @@ def _segments(borders: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
 
     Each piece covers the segments from the last border at or before its start to the last one before its end.
     """
-    first = np.searchsorted(borders, start, side="right") - 1
-    count = np.searchsorted(borders, end, side="left") - first
+    first = search_sorted(borders, start, right=True) - 1
+    count = search_sorted(borders, end) - first
     piece = np.repeat(np.arange(len(start)), count)
     segment = np.arange(len(piece))
     segment += np.repeat(first - np.cumsum(count) + count, count)

@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.arrays import Codes, Ints, Mask
+from hpuprof.analysis.searching import search_sorted
+from hpuprof.model.arrays import Codes, Ints, Mask, kinds_of, stable_order
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
@@ -42,12 +43,12 @@ class Nesting:
     def _innermost(self, track: Codes, when: Ints) -> NestIndex:
         span, opens, (closes, after) = self._span, self._opens, self._closes
         asked = track.astype(np.int64) * span + np.minimum(when, span - 1)
-        at = np.searchsorted(opens, asked, side="right") - 1
+        at = search_sorted(opens, asked, right=True) - 1
         last = np.maximum(at, 0)
         # The open row is the last one opened, or the one left after a later close.
-        found = np.where(self.end[last] > self.start[last], last, self.parent[last])
+        found = self._left[last]
         if len(closes):
-            closed = np.searchsorted(closes, asked, side="right") - 1
+            closed = search_sorted(closes, asked, right=True) - 1
             since = (closed >= 0) & (closes[np.maximum(closed, 0)] > opens[last])
             found = np.where(since, after[np.maximum(closed, 0)], found)
         return np.where((at >= 0) & (self.track[last] == track), found, -1)
@@ -55,7 +56,7 @@ class Nesting:
     @cached_property
     def stop(self) -> NestIndex:
         """For each row, the position after the last row inside it."""
-        inside = np.searchsorted(self._opens, self.track.astype(np.int64) * self._span + self.end)
+        inside = search_sorted(self._opens, self.track.astype(np.int64) * self._span + self.end)
         stop: NestIndex = np.maximum(inside, np.arange(len(self.rows)) + 1)
         return stop
 
@@ -66,14 +67,15 @@ class Nesting:
 
     def around(self, marked: Mask) -> NestIndex:
         """Return how many of the marked rows lie around each row, excluding itself."""
-        change = np.bincount(np.flatnonzero(marked) + 1, minlength=len(marked) + 1)
+        change = np.zeros(len(marked) + 1, dtype=np.int64)
+        change[1:] = marked
         change -= np.bincount(self.stop[marked], minlength=len(marked) + 1)
         count: NestIndex = np.cumsum(change)[:-1]
         return count
 
     def outermost(self, codes: npt.NDArray[np.integer]) -> Mask:
         """Mark rows that lie inside no other row of the same code, shape `(rows,)` like `codes`."""
-        order = np.argsort(codes, kind="stable")
+        order = stable_order(codes)
         # Each code gets its own range of positions, so that one running maximum serves all.
         base = np.cumsum(np.append([0], codes[order][1:] != codes[order][:-1])[: len(codes)]) * (len(codes) + 1)
         reach = np.maximum.accumulate(base + self.stop[order])
@@ -97,6 +99,12 @@ class Nesting:
         return opens
 
     @cached_property
+    def _left(self) -> NestIndex:
+        """The row that is open once each row opened: itself, unless it has no length."""
+        left: NestIndex = np.where(self.end > self.start, np.arange(len(self.rows)), self.parent)
+        return left
+
+    @cached_property
     def _closes(self) -> tuple[Ints, NestIndex]:
         """Instants at which rows (of non-zero length) close, and the row open from then on."""
         rows = np.flatnonzero(self.end > self.start)
@@ -118,7 +126,7 @@ def nest(trace: Trace) -> Nesting:
 def nest_rows(trace: Trace, rows: NestIndex) -> Nesting:
     """Nest some host rows (ascending indices) of each thread."""
     host = trace.host
-    rows = rows[np.argsort(host.track[rows], kind="stable")]
+    rows = rows[stable_order(host.track[rows])]
     return forest(rows, host.track[rows], host.start[rows], host.end[rows])
 
 
@@ -147,18 +155,17 @@ def _nest_levels(track: Codes, start: Ints, end: Ints) -> tuple[NestIndex, NestI
     if not count:
         return parent, parent
     span = int(end.max()) + 2
-    _, dense = np.unique(track, return_inverse=True)
-    base = dense * span
+    base = kinds_of(track)[2] * span
     # A zero-length row closes after it opens. Nearly sorted input suits a stable sort.
     closes = np.sort(base + np.maximum(end, start + 1), kind="stable")
-    depth = np.arange(count) - np.searchsorted(closes, base + start, side="right")
+    depth = np.arange(count) - search_sorted(closes, base + start, right=True)
     if depth.max() > np.iinfo(np.int16).max:
         return parent, np.arange(count)
     order = np.argsort(depth.astype(np.int16), kind="stable")
     border = np.concatenate([[0], np.cumsum(np.bincount(depth))])
     for level in range(1, len(border) - 1):
         above, here = order[border[level - 1] : border[level]], order[border[level] : border[level + 1]]
-        parent[here] = above[np.searchsorted(above, here) - 1]
+        parent[here] = above[search_sorted(above, here) - 1]
     child = np.flatnonzero(parent >= 0)
     above = parent[child]
     nested = (track[above] == track[child]) & (start[child] < end[above]) & (end[child] <= end[above])
@@ -258,7 +265,7 @@ def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
 
 def in_no_other(thread: npt.NDArray[np.integer], start: Ints, end: Ints) -> Mask:
     """Mark the slices that begin inside no other one of their thread; they come sorted by start, longer ones first."""
-    order = np.argsort(thread, kind="stable")
+    order = stable_order(thread)
     base = thread[order].astype(np.int64) * (int(end.max(initial=0)) + 1)
     reach = np.maximum.accumulate(base + end[order])
     outer = np.ones(len(start), dtype=bool)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
 from hpuprof.analysis.rank_rows import RankRows
+from hpuprof.analysis.searching import search_sorted
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.schema import Activity, HostKind, Role
@@ -71,8 +72,8 @@ class Timeline:
     def ranges(self, thread: npt.NDArray[np.integer], start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Return the first and stop positions of the instants in each window `[start, end)` of each thread."""
         base = thread.astype(np.int64) * self.span
-        first = np.searchsorted(self.keys, base + np.minimum(start, self.span - 1))
-        return first, np.searchsorted(self.keys, base + np.minimum(end, self.span - 1))
+        first = search_sorted(self.keys, base + np.minimum(start, self.span - 1))
+        return first, search_sorted(self.keys, base + np.minimum(end, self.span - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +175,7 @@ def calls_inside(trace: Trace, calls: Ints, rows: Ints, start: Ints, end: Ints) 
     host, thread = trace.host, thread_codes(trace) * (trace.end_ns + 1)
     keys = np.sort(thread[host.track[calls]] + host.start[calls])
     base = thread[host.track[rows]]
-    count: Ints = np.searchsorted(keys, base + end) - np.searchsorted(keys, base + start)
-    return count
+    return search_sorted(keys, base + end) - search_sorted(keys, base + start)
 
 
 def module_calls(view: RankRows) -> ModuleCalls:
@@ -250,7 +250,7 @@ def _operators_in(links: Links, track: Codes, start: Ints, end: Ints, end_ns: in
     nesting, span = links.nesting, end_ns + 2
     keys = nesting.track.astype(np.int64) * span + nesting.start
     base = track.astype(np.int64) * span
-    return np.searchsorted(keys, base + start), np.searchsorted(keys, base + end)
+    return search_sorted(keys, base + start), search_sorted(keys, base + end)
 
 
 def _calls(view: RankRows, nodes: AutogradNodes, source: str, rows: Ints) -> ModuleCalls:
@@ -355,7 +355,7 @@ def running_node(view: RankRows, nodes: Ints, track: Codes, when: Ints) -> Ints:
         return np.full(len(when), -1, dtype=np.int64)
     nesting, span = view.links.nesting, view.trace.end_ns + 2
     keys = nesting.track[nodes].astype(np.int64) * span + nesting.start[nodes]
-    at = np.searchsorted(keys, track.astype(np.int64) * span + when, side="right") - 1
+    at = search_sorted(keys, track.astype(np.int64) * span + when, right=True) - 1
     near = nodes[np.maximum(at, 0)]
     return np.where((at >= 0) & (nesting.track[near] == track) & (when < nesting.end[near]), at, -1)
 

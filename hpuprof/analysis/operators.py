@@ -9,7 +9,7 @@ import numpy as np
 
 from hpuprof.analysis.groups import clusters, group, step_deviations
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Codes, Ints, Mask
+from hpuprof.model.arrays import Codes, Ints, Mask, kinds_of, stable_order
 from hpuprof.model.intervals import Intervals, contains
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import KernelRow, OperatorRow
@@ -141,14 +141,12 @@ def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
     keys = np.concatenate([k, key[one]])
     lengths = np.concatenate([e - s, device.dur[one]])
     starts = np.concatenate([s, device.start[one]])
-    row_count = np.bincount(
-        np.unique(keys, return_inverse=True)[1], weights=np.concatenate([rows, np.ones(int(one.sum()))])
-    ).astype(np.int64)
+    row_count = np.bincount(kinds_of(keys)[2], weights=np.concatenate([rows, np.ones(int(one.sum()))])).astype(np.int64)
     stats = group(keys, lengths)
     used = int(steps.used.sum())
     order = np.lexsort((stats.key, -stats.total))[:MAX_ROWS]
     deviation = _deviations(lengths, keys, starts, steps.used_timed(), stats.key[order])
-    sort = np.argsort(key[inside], kind="stable")
+    sort = stable_order(key[inside])
     sorted_keys, kinds, dtypes, recipes = (
         key[inside][sort],
         device.kind[inside][sort],

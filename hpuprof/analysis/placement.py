@@ -51,7 +51,7 @@ class Placement:
         self.optimizer = subtract(optimizer, when(Activity.CLOSURE))
         self.loader = loading(view)
         # Rows of one OS thread may lie on several tracks (bridge rows); modules and operators are on one of them.
-        carriers = np.unique(nesting.track) if len(nesting.rows) else np.empty(0, dtype=np.int32)
+        carriers = np.flatnonzero(np.bincount(nesting.track))
         by_thread = {trace.tracks[t].runs_on: t for t in carriers.tolist()}
         self.lane = np.array([by_thread.get(t.runs_on, i) for i, t in enumerate(trace.tracks)] or [0], dtype=np.int32)
         self._node_call = calls.of_nodes(nesting)

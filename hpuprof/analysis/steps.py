@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.host_time import setting_up
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.step_completion import completion_windows
 from hpuprof.analysis.step_kinds import (
     CAPTURE,
@@ -87,7 +88,7 @@ class Steps:
     def holding(self, when: Ints, windows: Intervals | None = None) -> Ints:
         """Return the step that holds each instant, -1 for none; in the host's windows or others of the steps."""
         start, end = (windows.start, windows.end) if windows else (self.start, self.end)
-        at = np.searchsorted(start, when, side="right") - 1
+        at = search_sorted(start, when, right=True) - 1
         return np.where((at >= 0) & (when < np.append(end, 0)[np.maximum(at, 0)]), at, -1)
 
     def used_windows(self) -> Intervals:

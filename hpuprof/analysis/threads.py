@@ -31,7 +31,7 @@ def track_roles(trace: Trace) -> npt.NDArray[np.int8]:
     if not len(trace.host):
         return roles
     threads: dict[str, list[int]] = {}
-    for i in np.unique(trace.host.track).tolist():
+    for i in np.flatnonzero(np.bincount(trace.host.track)).tolist():
         track = trace.tracks[i]
         if track.threadless and not track.caller and trace.form != "bare":
             roles[i] = Role.OTHER
@@ -91,7 +91,9 @@ def _thread_counts(trace: Trace, threads: dict[str, list[int]]) -> dict[str, _Co
     operators = host.kind == HostKind.OP
     outermost = np.zeros(len(host), dtype=bool)
     for mine in threads.values():
-        rows = np.flatnonzero(operators & np.isin(host.track, mine))
+        own = np.zeros(len(trace.tracks), dtype=bool)
+        own[mine] = True
+        rows = np.flatnonzero(operators & own[host.track])
         reach = np.maximum.accumulate(host.end[rows])
         outermost[rows[np.append([True], host.start[rows[1:]] >= reach[:-1])[: len(rows)]]] = True
     masks = {

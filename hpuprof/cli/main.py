@@ -143,7 +143,11 @@ def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 def run() -> None:
-    """Run the command line; on SIGTERM (batch systems) and SIGHUP (lost terminal) remove temporary files, too."""
+    """Run the command line; on SIGTERM (batch systems) and SIGHUP (lost terminal) remove temporary files, too.
+
+    numpy's OpenBLAS starts no threads: they take as long as the rest of numpy, and nothing here is large for them.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
             signal.signal(number, _end)

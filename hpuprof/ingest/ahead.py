@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,11 +15,10 @@ import msgspec
 from hpuprof.executors import spare_core
 from hpuprof.ingest.scan import Found, RowScanner, ScannedRows
 
-BATCH = 4
-"""Pieces that a thread reads, or scans, at a time: to change threads costs as much as to scan a piece.
+_READ, _SCANNED, _HELD = 2, 2, 3
+"""Pieces that are read, and scanned, ahead, and those held for it; by judgement.
 
-By judgement, as are two batches ahead, and that the first is read without threads: a small file is read before they
-have begun.
+The first piece is read without threads: a small file is read before they have begun.
 """
 
 
@@ -47,12 +45,11 @@ class Ahead:
     ) -> None:
         self._pieces, self._scanner, self._cut = iter(pieces), scanner, cut
         self._pools: list[ThreadPoolExecutor] = []  # one thread each: of reading, of scanning
-        self._read = 0
-        self._reading: deque[Future[list[bytes]]] = deque()
-        self._pieces_read: deque[bytes] = deque()
+        self._begun = False
+        self._reading: deque[Future[bytes | None]] = deque()
         self._taken: deque[bytes] = deque()  # pieces that were read to scan their rows
         self._cut_pieces = 0  # how many of them are being scanned, but for the rest
-        self._scanning: deque[tuple[_Cut, Future[list[Found]], int]] = deque()
+        self._scanning: deque[tuple[_Cut, Future[Found]]] = deque()
         self._rest: bytes | None = None  # what follows the last of them; None: not to be scanned yet
 
     def __iter__(self) -> Ahead:
@@ -66,15 +63,13 @@ class Ahead:
 
     def _next(self) -> bytes | None:
         if not self._pools:
-            self._read += 1
-            if self._read <= BATCH or not spare_core():
+            if not self._begun or not spare_core():
+                self._begun = True
                 return next(self._pieces, None)
             self._pools = [ThreadPoolExecutor(1), ThreadPoolExecutor(1)]
-        if not self._pieces_read:
-            while len(self._reading) < 2:
-                self._reading.append(self._pools[0].submit(list, islice(self._pieces, BATCH)))
-            self._pieces_read.extend(self._reading.popleft().result())
-        return self._pieces_read.popleft() if self._pieces_read else None
+        while len(self._reading) <= _READ:
+            self._reading.append(self._pools[0].submit(next, self._pieces, None))
+        return self._reading.popleft().result()
 
     def scan(self, text: bytes, decoder: msgspec.json.Decoder[Any], rest: bytes | None = None) -> ScannedRows | None:
         """Return the rows of a text, None where one is not plain. `rest`: what follows it, if more is to be scanned."""
@@ -91,11 +86,11 @@ class Ahead:
             self._scan_ahead(self._scanner, self._rest)
         if not self._scanning or self._scanner is None:
             return None
-        cut, found, i = self._scanning.popleft()
-        rows = self._scanner.rows(found.result()[i], cut.text, decoder)
+        cut, found = self._scanning.popleft()
+        rows = self._scanner.rows(found.result(), cut.text, decoder)
         if rows is None:  # forget what follows, but not the texts in it
-            for _, found, i in self._scanning:
-                self._scanner.learn(found.result()[i])
+            for _, found in self._scanning:
+                self._scanner.learn(found.result())
             self._scanning.clear()
             self._rest = None
             return None
@@ -104,23 +99,18 @@ class Ahead:
         return rows, cut.used, cut.rest
 
     def _scan_ahead(self, scanner: RowScanner, rest: bytes) -> None:
-        while len(self._scanning) <= BATCH:
-            cuts: list[_Cut] = []
-            while len(cuts) < BATCH and self._rest is not None and (piece := self._following()) is not None:
-                buffer = rest + piece
-                parts = self._cut(buffer)
-                if parts is not None:
-                    text, rest = parts
-                    cuts.append(_Cut(text, len(buffer) - len(rest), rest))
-                self._rest = None if parts is None else rest
-            if not cuts:
-                break
-            found = self._pools[1].submit(list, map(scanner.found, [cut.text for cut in cuts]))
-            self._scanning.extend((cut, found, i) for i, cut in enumerate(cuts))
+        while len(self._scanning) < _SCANNED and self._rest is not None and (piece := self._following()) is not None:
+            buffer = rest + piece
+            parts = self._cut(buffer)
+            if parts is not None:
+                text, rest = parts
+                cut = _Cut(text, len(buffer) - len(rest), rest)
+                self._scanning.append((cut, self._pools[1].submit(scanner.found, text)))
+            self._rest = None if parts is None else rest
 
     def _following(self) -> bytes | None:
         """Return the next piece to cut, None at the end or far enough ahead."""
-        if self._cut_pieces == len(self._taken) < 3 * BATCH and (piece := self._next()) is not None:
+        if self._cut_pieces == len(self._taken) < _HELD and (piece := self._next()) is not None:
             self._taken.append(piece)
         if self._cut_pieces == len(self._taken):
             return None

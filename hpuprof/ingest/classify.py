@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hpuprof.ingest.columns import Interner, by_start
 from hpuprof.ingest.dialect_activities import activity, call_name
 from hpuprof.ingest.dialect_rows import device_rule, row_rule
-from hpuprof.model.arrays import Codes
+from hpuprof.model.arrays import Codes, kinds_of
 from hpuprof.model.schema import DeviceKind, HostKind
 from hpuprof.model.trace import DeviceRows, HostRows, Track
 
@@ -102,8 +102,7 @@ def _combinations(parts: tuple[npt.NDArray[Any], ...], sizes: tuple[int, ...]) -
             many = len(distinct)
         key = key * size + part
         many *= size
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return first, inverse
+    return kinds_of(key)[1:]
 
 
 def _device_rows(

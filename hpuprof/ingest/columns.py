@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.model.arrays import Codes, Ints
+from hpuprof.model.arrays import Codes, Ints, kinds_of
 from hpuprof.process_memory import return_memory
 
 
@@ -40,7 +40,7 @@ def first_equal(keys: Iterable[Hashable]) -> Codes:
 
 def distinct(values: npt.NDArray[Any]) -> tuple[Ints, Ints]:
     """Return the positions of the first of each kind of value, ascending, and which of them each value is like."""
-    _, first, kind = np.unique(values, return_index=True, return_inverse=True)
+    _, first, kind = kinds_of(values)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     return np.sort(first), rank[kind]

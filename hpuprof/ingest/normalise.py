@@ -273,7 +273,7 @@ class Normaliser:
         del collected, host_columns
         if not len(host) and not len(device) and not self.memory:
             raise self._useless(path)
-        activities = {Activity(v) for v in np.unique(host.activity)}
+        activities = {Activity(v) for v in np.flatnonzero(np.bincount(host.activity)).tolist()}
         if dialects.FAMILIES[family].correlated and (behind := set_clocks(host, device, tracks)):
             self.trouble("HP130", 1, f"the device's clock is {behind / 1000:.0f} µs behind the host's")
         host, device, memory, origin = self._rebase(host, device)

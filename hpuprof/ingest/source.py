@@ -14,7 +14,7 @@ from hpuprof import native
 from hpuprof.files import unreadable_trace
 from hpuprof.ingest.location import BLOCK_BYTES, local_path, open_binary, shown, state
 
-PIECE_BYTES = 256 << 10  # a piece's rows fit into a processor's own cache, from which their fields are then read
+PIECE_BYTES = 1 << 20  # a smaller one costs more calls; of a larger one, the rows leave a processor's cache
 _GZIP_BLOCK_BYTES = 256 << 10
 _INFLATE_BYTES = 16 << 10  # of compressed bytes go in at once: the rest is copied at each member's end
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -79,7 +79,7 @@ class ByteSource:
             yield piece
 
     def _gunzip(self, blocks: Iterator[bytes], library: Any, *, damaged: bool = False) -> Iterator[bytes]:
-        """Inflate at most a piece at a time: 256 kB of gzip may expand to 264 MB.
+        """Inflate at most a piece at a time: a block of gzip, 256 kB, may expand to 264 MB.
 
         A problem ends the whole pieces. Only for a file that is known to be `damaged` are all bytes before it worth a
         copy of the state at each call; `library` must be zlib then, whose word on damage counts.

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -212,7 +213,7 @@ class Ended(BaseException):
 def test_a_signal_waits_until_the_pool_is_made(monkeypatch: pytest.MonkeyPatch):
     made = []
 
-    class Pool(executors.ProcessPoolExecutor):
+    class Pool(futures.ProcessPoolExecutor):
         def __init__(self, *args: Any, **options: Any) -> None:
             signal.raise_signal(signal.SIGTERM)
             super().__init__(*args, **options)
@@ -221,7 +222,7 @@ def test_a_signal_waits_until_the_pool_is_made(monkeypatch: pytest.MonkeyPatch):
     def end(*_: object) -> None:
         raise Ended
 
-    monkeypatch.setattr(executors, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(futures, "ProcessPoolExecutor", Pool)
     old = signal.signal(signal.SIGTERM, end)
     try:
         with pytest.raises(Ended), executors._pool(1):

@@ -20,6 +20,6 @@ def test_freed_blocks_between_live_ones_go_back():
     before = resident_bytes()
     return_memory(1 << 10)
     assert resident_bytes() > before - (4 << 20), "little was freed: not worth a call"
-    return_memory(16 << 20)
+    return_memory(64 << 20)
     assert resident_bytes() < before - (24 << 20)
     assert sum(block.sum() for block in blocks) == 512 * (1 << 13)
