@@ -323,3 +323,17 @@ def test_a_clock_that_cannot_be_is_a_usage_error(run, samples, clock):
     code, out, err = run("analyze", samples / "hpu_g3_lazy_8_ranks", "--clock", clock)
     assert (code, out) == (2, "")
     assert "clock" in err
+
+
+@pytest.mark.parametrize("given", [None, "7"])
+def test_only_the_command_keeps_openblas_from_starting_threads(given):
+    code = (
+        "import os, sys; import hpuprof.api; print(os.environ.get('OPENBLAS_NUM_THREADS'))\n"
+        "from hpuprof.cli.main import run\nsys.argv = ['hpuprof', '--version']\n"
+        "try: run()\nexcept SystemExit: print(os.environ['OPENBLAS_NUM_THREADS'])"
+    )
+    kept = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    environment = kept if given is None else {**kept, "OPENBLAS_NUM_THREADS": given}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    words = done.stdout.split()
+    assert (words[0], words[-1]) == (str(given), given or "1")
