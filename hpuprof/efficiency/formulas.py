@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple, TypeAlias
 
@@ -246,6 +247,7 @@ FORMULAS: dict[str, _Formula] = {
 """Operators of matrix units. Where they nest, the innermost one counts: autocast casts between the levels."""
 
 
+@lru_cache(maxsize=4096)
 def matrix_work(name: str, shapes: str, types: bytes, values: bytes) -> Work | None:
     """Return the work of one call; None without a formula, or where an input that it needs was not recorded.
 

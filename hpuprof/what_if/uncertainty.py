@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -56,13 +57,17 @@ class Draws:
     normal: Floats  # (4, samples)
 
     @classmethod
+    @cache
     def make(cls, samples: int = SAMPLES) -> Draws:
-        """Draw a Latin hypercube."""
+        """Draw a Latin hypercube; the same whenever it is asked for."""
         rng = np.random.default_rng(SEED)
         cells = np.array([rng.permutation(samples) for _ in range(UNKNOWNS + 3)])
         uniform = (cells + rng.random(cells.shape)) / samples
         runs = (rng.permutation(samples) + 0.5) / samples
-        return cls(uniform[3:], standard_normal(np.vstack([uniform[:3], runs])))
+        normal = standard_normal(np.vstack([uniform[:3], runs]))
+        for drawn in (uniform, normal):
+            drawn.flags.writeable = False
+        return cls(uniform[3:], normal)
 
     def drawn(self, constants: Mapping[str, Constant], overhead: Floats, host_scale: Floats) -> Drawn:
         """Return the samples of a prediction with this cost of profiling and these factors on host work."""
