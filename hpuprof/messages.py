@@ -6,7 +6,9 @@ through `visible`; text that may hold an address goes through `without_secrets`.
 
 from __future__ import annotations
 
+import codecs
 import re
+from typing import TextIO
 
 # Control characters, marks that reorder or hide text in terminals and browsers, and halves of characters.
 _HOSTILE = re.compile(
@@ -18,6 +20,49 @@ _CHAINED = re.compile(rf"::(?={_SCHEME}(?:::|://))")
 _PORT = re.compile(r"[^:]*(?::\d*)?|\[[^\]]*\](?::\d*)?")
 _WEB = ("http", "https")
 _LINE = 200
+SPELLED = "hpuprof.spelled"
+"""Handles what an encoding lacks: our own signs are spelled with others, all else is escaped as in JSON."""
+_SPELLING = {
+    "→": "->",
+    "−": "-",
+    "–": "-",
+    "×": "x",
+    "µ": "u",
+    "±": "+-",
+    "≥": ">=",
+    "≤": "<=",
+    "…": "...",
+    "█": "#",
+    "▓": "=",
+    "▒": "+",
+    "░": "-",
+    "·": ".",
+    "│": "|",
+    "━": "-",
+    "“": "'",
+    "”": "'",
+}
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end]
+    return "".join(_SPELLING.get(sign) or _escaped(sign) for sign in signs), error.end
+
+
+def _escaped(sign: str) -> str:
+    units = sign.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+codecs.register_error(SPELLED, _spell)
+
+
+def speak(stream: TextIO) -> None:
+    """Let a stream write what its encoding lacks in other signs, where it can be told to, rather than fail."""
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors=SPELLED)
 
 
 def visible(text: str) -> str:

@@ -14,7 +14,7 @@ import click
 
 from hpuprof import errors
 from hpuprof._version import __version__
-from hpuprof.messages import told, without_secrets
+from hpuprof.messages import speak, told, without_secrets
 
 COMMANDS = {
     "analyze": "Show where step time goes, from a directory of traces.",
@@ -86,7 +86,7 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; see `docs/reference/cli.md` for what each code means."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    wants_json = "--json" in arguments
+    wants_json = not {"--json", "--brief"}.isdisjoint(arguments)
     try:
         result = cli.main(args=arguments, prog_name="hpuprof", standalone_mode=False)
         sys.stdout.flush()
@@ -148,6 +148,8 @@ def run() -> None:
     numpy's OpenBLAS starts no threads: they take as long as the rest of numpy, and nothing here is large for them.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for stream in (sys.stdout, sys.stderr):
+        speak(stream)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
             signal.signal(number, _end)

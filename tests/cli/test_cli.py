@@ -337,3 +337,18 @@ def test_only_the_command_keeps_openblas_from_starting_threads(given):
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     words = done.stdout.split()
     assert (words[0], words[-1]) == (str(given), given or "1")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "cp437"])
+@pytest.mark.parametrize("options", [(), ("--full",), ("--json",), ("--brief",)])
+def test_a_terminal_that_lacks_our_signs_gets_others(samples, encoding, options):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    command = ("-m", "hpuprof", "analyze", str(samples / "hpu_g3_lazy_8_ranks"), "--quiet", *options)
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode(encoding)
+    assert "5.02 ms" in text
+    if options and options[0] != "--full":
+        assert json.loads(text)
+    else:
+        assert max(len(line) for line in text.splitlines()) <= 84, "an arrow takes two signs"
