@@ -18,8 +18,8 @@ busy cores; a tenth of it where nothing else runs, by judgement."""
 
 
 UNSEEN = 0.2
-"""Share of trainings with workers that wait for them though the recording hardly shows it: the profiler slows the rest of
-the step, and what taking a batch takes hides short waits. By judgement; most have as many workers as they need."""
+"""Share of trainings with workers that wait for them though the recording hardly shows it: the profiler slows the rest
+of the step, and what taking a batch takes hides short waits. By judgement; most have as many workers as they need."""
 UNLIKE = 2.0
 """Times as long as the shortest that fetching a batch takes where it was waited for; by judgement."""
 

@@ -28,8 +28,8 @@ from hpuprof.what_if.uncertainty import GAIN_ERROR, SEED, standard_normal
 LEVELS = (0.0, 0.5, 1.0)
 TINY = 1e-9
 MEASURED = 0.001
-"""Standard error of a gain that is measured, as a share of the step: means of 200 steps that differ by 1 % each. No gain is
-known better, that of nothing included."""
+"""Standard error of a gain that is measured, as a share of the step: means of 200 steps that differ by 1 % each. No
+gain is known better, that of nothing included."""
 REMEMBERED = 10
 """Models with changes that are kept, at 1 to 2 MB each; more of them made no plan sooner."""
 
