@@ -196,7 +196,7 @@ class Plan:
                 with_it = few.share(changes)
             except CrosswiseError:
                 continue
-            gain = float(np.median(share - with_it if told is None else told[::FEW]))
+            gain = float(np.median(share - with_it if told is None else told[few.at]))
             best = max(best, gain)
             yield gain, candidate, with_it
 
