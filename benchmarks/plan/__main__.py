@@ -118,7 +118,7 @@ class World:
     def _played(self, step: Step) -> list[int]:
         # Batches that were fetched ahead hide slow workers for some steps.
         fed = any(i.workers for i in step.instrs)
-        how = {"steps": BLOCK_STEPS, "lead": BLOCK_STEPS if fed else 0, "drained": fed}
+        how = {"steps": BLOCK_STEPS, "lead": BLOCK_STEPS if fed else 0, "drained": fed, "paired": True}
         return [run(step, self.machine, seed=f"plan {self.seed} {r}", **how).step_ns() for r in range(ROUNDS)]
 
 

@@ -77,16 +77,17 @@ def run_ranks(
     profile: bool = False,
     lead: int = 0,
     drained: bool = True,
+    paired: bool = False,
     label: Callable[[int], str] = PROFILER_STEP.format,
 ) -> list[Run]:
     """Run `steps` steps of all ranks on idle machines. With `profile`, `lead` steps run first unseen, and then rows are kept.
 
-    `drained`: the device is drained between the lead and the steps that count. `label`: of the row around a step. Raises RuntimeError when somebody waits for ever.
+    `drained`: the device is drained between the lead and the steps that count. `paired`: as `Noise` has it. `label`: of the row around a step. Raises RuntimeError when somebody waits for ever.
     """
     clock, meetings = Clock(), Meetings(len(programs))
     ranks = []
     for number, program in enumerate(programs):
-        noise = Noise(machine, f"{seed} rank {number}" if number else seed)
+        noise = Noise(machine, f"{seed} rank {number}" if number else seed, paired=paired)
         rank = _Rank(machine, noise, Device(machine, noise, clock, meetings, keep=profile), clock)
         rank.main.start(rank.whole(program, range(lead, lead + steps), label, profile=profile, drained=drained))
         ranks.append(rank)

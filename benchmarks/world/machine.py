@@ -77,17 +77,23 @@ class Machine:
 
 
 class Noise:
-    """Random factors of one run of one rank."""
+    """Random factors of one run of one rank.
 
-    def __init__(self, machine: Machine, seed: str) -> None:
+    `paired`: host and device draw apart, and anew in each step, so that two programs differ by no more luck than they must.
+    """
+
+    def __init__(self, machine: Machine, seed: str, *, paired: bool = False) -> None:
         self._machine = machine
-        self._rng = random.Random(seed)
+        self._rng = self._device = random.Random(seed)
+        self._seeds = random.Random(f"{seed} steps") if paired else None
         self._run = self._factor(machine.run_sigma)
         self._step = 1.0
         self._still = not (machine.run_sigma or machine.step_sigma or machine.host_sigma)
 
     def next_step(self) -> None:
         """Draw the factor that all host work of a step shares."""
+        if self._seeds:
+            self._rng, self._device = (random.Random(self._seeds.random()) for _ in range(2))
         self._step = self._factor(self._machine.step_sigma)
 
     def host(self, ns: int) -> int:
@@ -96,7 +102,8 @@ class Noise:
 
     def work(self, ns: float) -> int:
         """Return how long device work takes this time."""
-        return round(ns * self._factor(self._machine.kernel_sigma))
+        sigma = self._machine.kernel_sigma
+        return round(ns * math.exp(self._device.gauss(0, sigma))) if sigma else round(ns)
 
     def cost(self, cat: str) -> int:
         """Return what the profiler adds for one row this time."""

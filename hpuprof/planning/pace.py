@@ -17,6 +17,9 @@ HAND_OVER = (100_000.0, 1_200_000.0)
 busy cores; a tenth of it where nothing else runs, by judgement."""
 
 
+UNSEEN = 0.2
+"""Share of trainings with workers that wait for them though the recording hardly shows it: the profiler slows the rest
+of the step, and what taking a batch takes hides short waits. By judgement; most have as many workers as they need."""
 UNLIKE = 2.0
 """Times as long as the shortest that fetching a batch takes where it was waited for; by judgement."""
 
@@ -45,6 +48,7 @@ def set_by_workers(model: StepModel) -> Pace | None:
     least = int(took.min())
     taking = least if least <= HAND_OVER[1] else round((HAND_OVER[0] * HAND_OVER[1]) ** 0.5)
     late = took > UNLIKE * taking
-    if float((took[late] - taking).sum()) <= LOADER_SHARE * (high - low):
+    # A single long fetch is no pace: workers that are too slow are waited for again.
+    if late.sum() < 2 or float((took[late] - taking).sum()) <= LOADER_SHARE * (high - low):
         return None
     return Pace(union(start[late] + taking, start[late] + took[late]), (high - low) / len(steps.start))

@@ -19,6 +19,8 @@ WORKERS = 4
 MORE = 4.0
 """Times the workers there are that the advice leads to: they are doubled until nothing is gained. By judgement: a
 device has 8 to 32 processors, and loaders that are waited for 2 to 8 workers."""
+NO_PROCESSOR = 0.9
+"""Outcome from which on more workers deliver no sooner, as no processor or no bandwidth is left; by judgement."""
 SLOWER = 2.0
 """How much longer a batch may take in a worker beside others than alone on the main thread; by judgement."""
 
@@ -29,7 +31,9 @@ def find(situation: Situation) -> Iterator[Change]:
     if measure(view.hosts.blocked_by["loader"], low, high).any():
         if set_by_workers(situation.model) is not None:
             where = "waiting for data-loader workers"
-            yield Change(where, 1.0, lambda model, _: model, uncertain=True, bends=(0.25, 0.75), paces=_sooner)
+            yield Change(
+                where, 1.0, lambda model, _: model, uncertain=True, bends=(0.25, 0.75, NO_PROCESSOR), paces=_sooner
+            )
         return
     windows = _fetching(view)
     inside = float(measure(windows, low, high).mean())
@@ -50,7 +54,7 @@ def find(situation: Situation) -> Iterator[Change]:
 
 def _sooner(level: float) -> float:
     """Return the share left of the time between two batches: `MORE` times the workers, or no processor for any."""
-    return float(MORE ** (level - 1.0))
+    return float(MORE ** min(0.0, level / NO_PROCESSOR - 1.0))
 
 
 def _nothing_gained(share: Callable[[float], float]) -> float:

@@ -14,13 +14,16 @@ from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.schedule import KINDS
 from hpuprof.what_if.step_model import StepModel
 
 CASTS = (2 / 3, 2.0)
 """Casts for a kernel of a matrix operator. Autocast casts weight, bias and input of a linear operator in forward and
 their gradients in backward (torch's `autocast_mode.cpp`, `ToCopyBackward0`): six for its three kernels. Parameters stay
 in fp32, so that the weight and its gradient are cast at least: two."""
-
+CAST = (0.5, 1.0)
+"""Host's work for a cast over that for a typical launch: 0.5, 0.6 and 1.0 of a matrix operator's in three recordings
+that cast (HTA's test data)."""
 BYTES_LEFT = 0.5
 """Share of the time of other kernels of the model that is left at least: they move tensors of half the size."""
 
@@ -66,9 +69,13 @@ def _change(of: ProgramCalls, rows: Ints, least: Floats, around: Ints | None = N
         share[around] = BYTES_LEFT
     calls = np.zeros(len(program.row), dtype=bool)
     calls[program.call[rows]] = True
-    work = (program.begin - of.since) + program.useful
-    cast = float(np.median(work[of.launches])) if casts and of.launches.any() else 0.0
-    change = _Precision(chosen, share, calls & of.launches, cast)
+    cast, rows_of_it = 0.0, np.zeros(KINDS, dtype=np.int64)
+    if casts and (launches := np.flatnonzero(of.launches)).size:
+        work = (program.begin - of.since) + program.useful
+        typical = launches[np.argsort(work[launches], kind="stable")[len(launches) // 2]]
+        cast, within = float(work[typical]), (of.since[typical], program.end[typical])
+        rows_of_it = np.array([np.diff(np.searchsorted(when, within))[0] for when in program.segments.events])
+    change = _Precision(chosen, share, calls & of.launches, cast, rows_of_it)
     per_step = float(len(rows)) / program.steps
     of_device = program.dur[rows].sum() / program.dur.sum()
     where = f"{per_step:,.0f} kernels of matrix operators on fp32, {of_device:.0%} of the device's time"
@@ -80,14 +87,18 @@ class _Precision:
     chosen: Mask  # rows of matrix operators
     least: Floats  # share of each row's time that is left at least
     calls: Mask  # launches of chosen rows
-    cast: float  # host's work for one more launch [ns]
+    cast: float  # host's work for one more launch, as recorded [ns]
+    cast_rows: Ints  # the profiler's rows in it by kind: what they cost is no work
 
     def edit(self, model: StepModel, level: float) -> LaunchModel:
         """Scale rows between what can be and what they take now; casts cost `CASTS` more launches each."""
         assert isinstance(model, LaunchModel)
         faster = scaled(model, self.least < 1.0, self.least + (1.0 - self.least) * level)
         calls, (few, many) = faster.schedule.calls, CASTS
-        dearer = replace(calls, cost=calls.cost + np.where(self.calls, (few + (many - few) * level) * self.cast, 0.0))
+        each = CAST[0] + (CAST[1] - CAST[0]) * level
+        count = np.where(self.calls, each * (few + (many - few) * level), 0.0)
+        rows = calls.cost_rows + count[:, None] * self.cast_rows
+        dearer = replace(calls, cost=calls.cost + count * self.cast, cost_rows=rows)
         return replace(faster, schedule=replace(faster.schedule, calls=dearer))
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:
@@ -119,7 +130,8 @@ HALF = Remedy(
     },
     costs="Results change in the third digit; check that training still converges.",
     unknown="Matrix operators take between the ratio of the peaks (of the roofline where shapes are known; half where "
-    "peaks are not) and all of their time; casts cost two thirds to two more launches each. "
+    "peaks are not) and all of their time; casts are two thirds to two more launches each, at half to all of "
+    "the host's work of one. "
     "Other kernels of forward and backward take between half, for half the bytes, and all of their time.",
     needs=_NEEDS,
     mends=("HP210",),

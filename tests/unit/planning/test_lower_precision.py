@@ -43,6 +43,13 @@ def test_casts_cost_the_host_two_more_launches(tmp_path):
     )  # 1 before it and 2 in it, of which 2 hid behind the kernel
 
 
+def test_what_profiling_cost_is_no_part_of_a_cast(tmp_path):
+    bench = Bench.of(loop("sgemm", dur=5), lower_precision.HALF, tmp_path)
+    after = bench.changes[0].edit(bench.model, 1.0)
+    added = after.schedule.calls.cost_rows - bench.model.schedule.calls.cost_rows
+    assert added.sum(axis=1).max() == 2 * 2, "two casts with two rows each: the operator and its launch"
+
+
 def test_kernels_without_tf32_gain_more_and_have_a_remedy_of_their_own(tmp_path):
     trace = loop("ampere_sgemm_128x64_nn")
     assert Bench.of(trace, lower_precision.HALF, tmp_path).with_it() == pytest.approx(100 - 80 * (1 - 19.5 / 312))
