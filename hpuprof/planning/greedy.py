@@ -132,9 +132,7 @@ class Plan:
                 order=order,
                 **_columns("before", told_before),
                 **_columns("after", told_after),
-                **_saved(
-                    "gain", before, self._measured(before, after), float(np.median(told_before) - np.median(told_after))
-                ),
+                **_saved("gain", before, after, float(np.median(told_before) - np.median(told_after))),
                 then=pricing.sets_the_step(done),
             )
             before, told_before, share = after, told_after, with_it
@@ -196,7 +194,7 @@ class Plan:
                 with_it = few.share(changes)
             except CrosswiseError:
                 continue
-            gain = float(np.median(share - with_it if told is None else told[few.at]))
+            gain = float(np.median(share - with_it if told is None else told[::FEW]))
             best = max(best, gain)
             yield gain, candidate, with_it
 
@@ -227,14 +225,10 @@ class Plan:
         least: Floats = (1.0 - REPLAY_LIMIT) * alone * self.pricing.now
         return least
 
-    def _measured(self, before: Floats, after: Floats) -> Floats:
-        """Return step times such that what they save is what a measurement would tell."""
-        return np.maximum(after - before * self.pricing.measured, 0.0)
-
     def _row(self, priced: Priced, reason: str = "", *, after: Floats | None = None) -> PlanRow:
         """Return the row of a change that is not part of the plan; `after`: the step time with it alone, if known."""
         remedy, change, base = priced.remedy, priced.change, self.pricing.base
-        ceiling = base - self._measured(base, base * (1.0 - self._ceiling(priced)))
+        ceiling = base * self._ceiling(priced)
         row = PlanRow(
             order=None,
             remedy=remedy.name,
@@ -252,8 +246,7 @@ class Plan:
         )
         if after is None:
             after = base * (1.0 - self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True))
-        middle = float(np.median(base) - np.median(after))
-        alone = _saved("alone", base, self._measured(base, after), middle)
+        alone = _saved("alone", base, after, float(np.median(base) - np.median(after)))
         return msgspec.structs.replace(row, **alone)
 
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpuprof.graph_mode.predict import LOADER_SHARE
+from hpuprof.model.arrays import Floats
 from hpuprof.model.intervals import Intervals, union
 from hpuprof.what_if.step_model import StepModel
 
 HAND_OVER = (100_000.0, 1_200_000.0)
 """What the main thread needs to take a finished batch from a worker [ns]: 1.0 to 1.7 ms measured with torch 2.13 on two
 busy cores; a tenth of it where nothing else runs, by judgement."""
-
-
-UNSEEN = 0.2
-"""Share of trainings with workers that wait for them though the recording hardly shows it: the profiler slows the rest
-of the step, and what taking a batch takes hides short waits. By judgement; most have as many workers as they need."""
+FASTEST = 30.0
+"""Workers that nobody waits for deliver from as often as steps were recorded to so many times as often, any ratio as
+likely as any other; by judgement."""
 UNLIKE = 2.0
 """Times as long as the shortest that fetching a batch takes where it was waited for; by judgement."""
 
@@ -52,3 +51,16 @@ def set_by_workers(model: StepModel) -> Pace | None:
     if late.sum() < 2 or float((took[late] - taking).sum()) <= LOADER_SHARE * (high - low):
         return None
     return Pace(union(start[late] + taking, start[late] + took[late]), (high - low) / len(steps.start))
+
+
+def unseen_pace(model: StepModel, uniform: Floats) -> Floats | None:
+    """Return samples of the time between two batches of workers that nobody waits for [ns]; None without workers.
+
+    The profiler slows the rest of the step, until workers keep up: without it, or with a faster step, they may not.
+    """
+    steps = model.view.steps
+    if not len(model.view.hosts.blocked_by["loader"]):
+        return None
+    recorded = (int(steps.end.max(initial=0)) - int(steps.start.min(initial=0))) / max(1, len(steps))
+    found: Floats = recorded * FASTEST**-uniform
+    return found

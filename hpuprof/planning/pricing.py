@@ -17,7 +17,7 @@ import numpy as np
 
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.model.arrays import Floats, Ints, Mask
-from hpuprof.planning.pace import UNSEEN, set_by_workers
+from hpuprof.planning.pace import set_by_workers, unseen_pace
 from hpuprof.planning.remedy import Change
 from hpuprof.what_if.play import Sample, pace
 from hpuprof.what_if.profiling_cost import fit
@@ -27,9 +27,6 @@ from hpuprof.what_if.uncertainty import GAIN_ERROR, SEED, standard_normal
 
 LEVELS = (0.0, 0.5, 1.0)
 TINY = 1e-9
-MEASURED = 0.001
-"""Standard error of a gain that is measured, as a share of the step: means of 200 steps that differ by 1 % each. No
-gain is known better, that of nothing included."""
 REMEMBERED = 10
 """Models with changes that are kept, at 1 to 2 MB each; more of them made no plan sooner."""
 
@@ -45,10 +42,8 @@ class Pricing:
     base: Floats  # step time now [ns], samples
     level: Floats  # how badly changes turn out, 0 to 1
     error: Floats  # factor on gains
-    measured: Floats  # what a measured gain is off by, as a share of the step; of all samples
     models: Callable[[tuple[Change, ...], float, bool], StepModel]  # with changes
-    batches: Floats | None  # step times that workers, who are waited for, allow without changes [ns]; of all samples
-    unseen: Mask  # whether workers set the pace though the recording does not show it, so that no change gains; of all
+    batches: Floats | None  # step times that data-loader workers allow without changes [ns]; of all samples
     at: Ints  # which of the samples `base`, `level`, `error` and what is asked for are of
     played: dict[tuple[tuple[Change, ...], float, bool], Floats] = field(default_factory=dict)
     """Mean step times with changes, at an outcome, or with them taken away; of all samples, NaN: not played [ns]."""
@@ -67,8 +62,8 @@ class Pricing:
         rng, count = np.random.default_rng(SEED + 2), len(base)
         level = (rng.permutation(count) + 0.5) / count
         error = np.exp(GAIN_ERROR * rng.permutation(standard_normal((np.arange(count) + 0.5) / count)))
-        fed = workers is None and len(model.view.hosts.blocked_by["loader"]) > 0
-        unseen = rng.permutation(count) < (UNSEEN * count if fed else 0)
+        if workers is None:
+            batches = unseen_pace(model, (rng.permutation(count) + 0.5) / count)
         return cls(
             model=model,
             sample=model.sample(drawn),
@@ -77,19 +72,14 @@ class Pricing:
             base=base,
             level=level,
             error=error,
-            measured=MEASURED * rng.permutation(standard_normal((np.arange(count) + 0.5) / count)),
             models=_remembering(model),
             batches=batches,
-            unseen=unseen,
             at=np.arange(count),
         )
 
     def few(self, every: int) -> Pricing:
-        """Return it with every so many-th sample; what is played of them is played for all, and the other way round.
-
-        Those in which no change can gain are left out: they do not tell which one gains most.
-        """
-        pick = np.flatnonzero(~self.unseen)[::every]
+        """Return it with every so many-th sample; what is played of them is played for all, and the other way round."""
+        pick = slice(None, None, every)
         return replace(self, base=self.base[pick], level=self.level[pick], error=self.error[pick], at=self.at[pick])
 
     @property
@@ -103,7 +93,7 @@ class Pricing:
         self.asked.add(key)
         uncertain = any(change.uncertain for change in key)
         times = self._between(key, partial(self._times, key)) if uncertain else self._times(key, 0.0)
-        return np.where(self.unseen[self.at], 1.0, times / np.maximum(self.now, 1.0))
+        return times / np.maximum(self.now, 1.0)
 
     def best_share(self, changes: Sequence[Change]) -> Floats:
         """Return it if all that is not known turns out well, or as it does if that was played: never above `share`."""

@@ -104,5 +104,5 @@ def _price(row: PlanRow | None) -> str:
     """Say what mending a finding would save, where that is too little for the plan; empty where it is not known."""
     if row is None or row.reason not in _LEFT_OUT:
         return ""
-    alone = between(row.alone_ns, row.alone_low_ns, row.alone_high_ns) if row.alone_ns else "nothing"
+    alone = between(row.alone_ns, row.alone_low_ns, row.alone_high_ns) if row.alone_high_ns else "nothing"
     return f"{row.title} ({row.where}): saves {alone} a step by itself, {_LEFT_OUT[row.reason]}."
