@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.plan.cures import Outcome, cures
 from benchmarks.world.host import run
-from benchmarks.world.machine import Machine
+from benchmarks.world.machine import Machine, Noise
 from benchmarks.world.program import COPY, Instr, Op, Step
 from benchmarks.world.wasteful import WASTES, draw
 
@@ -86,3 +86,13 @@ def test_reductions_merge_into_one_and_move_into_backward():
     places = [n for n, i in enumerate(found["collectives"](case.step).instrs) if i.kind == "comm"]
     threads = [n for n, i in enumerate(found["collectives"](case.step).instrs) if i.op is Op.THREAD]
     assert all(threads[0] < place < threads[1] for place in places)
+
+
+def test_paired_runs_of_unlike_programs_have_the_same_luck_from_the_next_step_on():
+    one, other = (Noise(Machine(host_sigma=0.1, kernel_sigma=0.1), "seed", paired=True) for _ in range(2))
+    one.next_step(), other.next_step()
+    one.host(1000)
+    assert one.work(1000) == other.work(1000), "the device's luck is its own"
+    assert one.host(1000) != other.host(1000)
+    one.next_step(), other.next_step()
+    assert one.host(1000) == other.host(1000)

@@ -97,7 +97,7 @@ def test_fetching_that_is_shorter_than_taking_a_batch_from_a_worker_stays(tmp_pa
 def test_fetching_that_may_be_shorter_than_taking_a_batch_may_gain_nothing(tmp_path):
     row = rows_of(loop(load=500, wall=1000), tmp_path)["data_loading"]
     assert row.alone_ns > 50_000
-    assert row.alone_low_ns == pytest.approx(0, abs=0.002 * row.before_ns), (
+    assert row.alone_low_ns == pytest.approx(0, abs=1), (
         "a batch takes 0.1 to 1.2 ms to take: 0.5 or more in a third of all"
     )
 
