@@ -131,7 +131,7 @@ def _percent(value: float, digits: int = 1) -> str:
 
 def _ranking(rows: Sequence[Row], said: Said) -> tuple[str, str]:
     tau, regret = ranking(rows, said)
-    return f"{tau:.2f}", _percent(regret)
+    return "" if math.isnan(tau) else f"{tau:.2f}", _percent(regret)
 
 
 def ranking(rows: Sequence[Row], said: Said = _plan) -> tuple[float, float]:
