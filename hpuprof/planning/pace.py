@@ -39,7 +39,7 @@ def set_by_workers(model: StepModel) -> Pace | None:
     range is assumed.
     """
     waited, steps = model.view.hosts.blocked_by["loader"], model.view.steps
-    low, high = int(steps.start.min(initial=0)), int(steps.end.max(initial=0))
+    low, high = int(steps.start.min()), int(steps.end.max())
     inside = (waited.start >= low) & (waited.end <= high)
     start, took = waited.start[inside], (waited.end - waited.start)[inside]
     if not len(took):
@@ -61,6 +61,5 @@ def unseen_pace(model: StepModel, uniform: Floats) -> Floats | None:
     steps = model.view.steps
     if not len(model.view.hosts.blocked_by["loader"]):
         return None
-    recorded = (int(steps.end.max(initial=0)) - int(steps.start.min(initial=0))) / max(1, len(steps))
-    found: Floats = recorded * FASTEST**-uniform
+    found: Floats = float((steps.end - steps.start).mean()) * FASTEST**-uniform
     return found

@@ -37,11 +37,14 @@ def loop(
     workers: bool = False,
     read: bool = False,
     upload: bool = False,
+    first: float = 0.0,
 ) -> TraceBuilder:
     """Steps of `wall` µs: loading, then eight operators of 20 µs that launch 30 µs of device work each, then idle host."""
     out = TraceBuilder()
+    if first:
+        out.host("aten::zeros", 0, 1)
     for step in range(steps):
-        begin = step * wall
+        begin = first + step * wall
         out.step(step, begin, wall)
         if load:
             kind = "_MultiProcessingDataLoaderIter" if workers else "_SingleProcessDataLoaderIter"
@@ -120,6 +123,16 @@ def test_workers_that_are_waited_for_without_the_profiler_alone_may_wait_every_g
     assert row.alone_low_ns < 1_000
     assert row.order == sure.order == 1, "the order is found where something can gain"
     assert row.alone_ns > 10_000
+
+
+@pytest.mark.parametrize("load", [600, 6000])
+def test_how_late_steps_begin_in_a_recording_changes_no_price(tmp_path, load):
+    words = {"load": load, "workers": True, "read": True, "wall": load + 1000}
+    at_once, late = (rows_of(loop(first=first, **words), tmp_path) for first in (0.0, 9e6))
+    assert {n: (r.order, r.alone_low_ns, r.alone_ns) for n, r in late.items()} == {
+        n: (r.order, pytest.approx(r.alone_low_ns, abs=10), pytest.approx(r.alone_ns, abs=10))
+        for n, r in at_once.items()
+    }
 
 
 def test_one_long_fetch_is_no_pace(tmp_path):
