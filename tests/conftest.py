@@ -158,3 +158,16 @@ def _plain_environment() -> Iterator[None]:
         for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture
+def run(capsys):
+    """The command line in this process: arguments to exit code, stdout and stderr."""
+    from hpuprof.cli.main import main
+
+    def call(*arguments):
+        code = main([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call

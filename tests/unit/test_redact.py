@@ -10,7 +10,6 @@ from builder import TraceBuilder
 from sample_reports import report_of
 
 import hpuprof
-from hpuprof.cli.main import main
 from hpuprof.exporting import TABLE_NAMES
 from hpuprof.report.model import Report, ReportData
 from hpuprof.report.recordings import lead_recording
@@ -54,16 +53,6 @@ def planted(folder: Path, *, extra: float = 0.0) -> Path:
     b.event(ph="X", cat="cpu_op", name="cut", pid=100, tid=100, ts=at + 1)
     path = folder / f"{HOST}-of-{USER}_0.123.pt.trace.json"
     return b.write(path)
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        code = main([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def leaks(text: str) -> list[str]:
