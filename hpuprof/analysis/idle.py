@@ -128,7 +128,7 @@ def _annotations(view: RankView) -> Nesting:
     trace, steps = view.trace, view.steps
     host = trace.host
     delimiting = {steps.name, *steps.labels}
-    ordinary = np.array([n not in delimiting for n in trace.names] or [True], dtype=bool)
+    ordinary = trace.named(lambda n: n not in delimiting)
     rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP))
     return nest_rows(trace, rows[(view.roles[host.track[rows]] == Role.MAIN) & ordinary[host.name[rows]]])
 

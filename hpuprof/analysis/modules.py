@@ -183,7 +183,7 @@ def module_calls(view: RankRows) -> ModuleCalls:
     trace, host = view.trace, view.trace.host
     nodes = autograd_nodes(view)
     frames = trace.named(lambda n: n.startswith(_FRAME))
-    ranges = np.array([n.startswith("[pl][module]") for n in trace.names] or [False], dtype=bool)
+    ranges = trace.named(lambda n: n.startswith("[pl][module]"))
     if not len(host):
         return _calls(view, nodes, "none", np.empty(0, dtype=np.int64))
     # Transforms of a data loader may be modules too, but not of the model.
@@ -220,20 +220,12 @@ def annotated(view: RankRows, pattern: re.Pattern[str]) -> Mask:
 def _annotations(view: RankRows) -> Ints:
     """Return the user's annotations on the main thread that hold operators and lie inside a step."""
     trace, host, steps = view.trace, view.trace.host, view.steps
-    own = np.array(
-        [
-            not (_NO_MODULE.search(n) or LOADING.search(n) or OPTIMIZING.search(n) or n == steps.name)
-            for n in trace.names
-        ]
-        or [False],
-        dtype=bool,
-    )
-    labels = set(steps.labels)
-    named_step = trace.named(lambda n: n in labels)
+    delimiting = {steps.name, *steps.labels}
+    others = trace.named(lambda n: _NO_MODULE.search(n) or LOADING.search(n) or OPTIMIZING.search(n) or n in delimiting)
     rows = np.flatnonzero(
         (host.kind == HostKind.ANNOTATION)
         & ((host.activity == Activity.NONE) | (host.activity == Activity.CLOSURE))
-        & (own & ~named_step)[host.name]
+        & ~others[host.name]
         & (view.host_roles == Role.MAIN)
     )
     if not len(rows):

@@ -35,9 +35,7 @@ def to_brief(report: Report, paths: Sequence[str] = ()) -> str:
     document = _document(report, paths)
     left_out = dict.fromkeys(_LISTS, 0)
     while len(encoded := _encoded(document)) > LIMIT:
-        name = next((n for n in _LISTS if len(document[n]) > 1), None)
-        if name is None:
-            name = next(n for n in _LISTS if document[n])
+        name = next((n for n in _LISTS if len(document[n]) > 1), None) or next(n for n in _LISTS if document[n])
         document[name].pop()
         left_out[name] += 1
         document["left_out"] = {n: count for n, count in left_out.items() if count}

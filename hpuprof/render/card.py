@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
-from hpuprof.model.metrics import IDLE
-from hpuprof.render.column_words import CAUSE
+from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.render.formats import duration, percent, shorten
-from hpuprof.render.sections import data_quality_by_code, recorded_on
+from hpuprof.render.sections import causes, data_quality_by_code, recorded_on
 from hpuprof.render.text import MIN_WIDTH, Paper
 from hpuprof.render.what_to_do import Line, what_to_do
 from hpuprof.report.headline import SMALLEST_SHARE
@@ -42,23 +42,19 @@ class _Block:
 
     paper: Paper
     spare: int = 0
-    text: str = field(init=False, default="")
 
-    def done(self) -> _Block:
+    @cached_property
+    def text(self) -> str:
+        """Its lines, once all are on the paper."""
         text = self.paper.text()
-        self.text = text if text.strip() else ""
-        return self
-
-    @property
-    def lines(self) -> int:
-        return self.text.count("\n")
+        return text if text.strip() else ""
 
 
 def to_card(report: Report, *, width: int = 80, color: bool = False) -> str:
     """Return the answer in at most 25 lines, as text of `width` columns (at least 72)."""
     width = max(MIN_WIDTH, width)
-    blocks = [block.done() for block in _blocks(report, width, color)]
-    while sum(block.lines for block in blocks) > LINES and any(block.spare for block in blocks):
+    blocks = list(_blocks(report, width, color))
+    while sum(block.text.count("\n") for block in blocks) > LINES and any(block.spare for block in blocks):
         blocks.remove(max(blocks, key=lambda block: block.spare))
     return "".join(block.text for block in blocks)
 
@@ -99,10 +95,10 @@ def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noq
     yield found
     quality = data_quality_by_code(report)
     rows = block()
-    errors = {row.code for row in report.data.diagnostics if row.severity == "error"}
-    for code, text in [one for one in quality if one[0] in errors][:2]:
-        rows.paper.line(shorten(f"{code} {text}", 2 * width - 30), style="red")
-    rest = [f"{code} {text.partition(':')[0]}" for code, text in quality if code not in errors]
+    errors = [f"{code} {text}" for code, text in quality if DIAGNOSTICS[code].severity == "error"]
+    for error in errors[:2]:
+        rows.paper.line(shorten(error, 2 * width - 30), style="red")
+    rest = [f"{code} {DIAGNOSTICS[code].title}" for code, _ in quality if DIAGNOSTICS[code].severity != "error"]
     if rest:
         rows.paper.line(_cut(f"Data quality: {', '.join(rest)}", width))
     yield rows
@@ -141,13 +137,10 @@ def _step(report: Report, paper: Paper, width: int) -> None:
     bar = "".join(sign * round(share * _BAR) for _, sign, share in parts)
     paper.line(f"{f'Step {duration(mean)}':{width - _BAR - 1}} {bar[:_BAR]}")
     said = [f"{sign} {words} {percent(share)}" for words, sign, share in parts]
-    why = sorted(
-        ((report.metrics[name].value or 0, CAUSE[cause.name.lower()]) for cause, name in IDLE.items()), reverse=True
-    )
-    causes = ", ".join(f"{cause} {percent(share)}" for share, cause in why[:3] if share >= SMALLEST_SHARE)
+    why = ", ".join(f"{cause} {share}" for cause, share in causes(report).rows[:3])
     if median and abs(median / mean - 1) > _UNLIKE:
         said.insert(0, f"(median {duration(median)})")
-    paper.line(_cut("  ".join(said) + (f": {causes}" if idle and causes else ""), 2 * width - 10))
+    paper.line(_cut("  ".join(said) + (f": {why}" if idle and why else ""), 2 * width - 10))
 
 
 def _change(line: Line, paper: Paper, width: int, *, advice: int) -> None:
