@@ -121,7 +121,7 @@ def cli() -> str:
         "| code | meaning |",
         "| --- | --- |",
         "| 0 | analysed, and every gate passed |",
-        "| 1 | a gate failed; nothing else exits with 1 |",
+        "| 1 | a gate failed, or a check of `hpuprof doctor`; nothing else exits with 1 |",
         "| 2 | called wrongly: usage, settings, output, missing extra |",
         "| 3 | the input cannot answer: nothing found, unreadable, ranks in conflict, nothing comparable, losses under `--strict`, a gate that cannot be evaluated |",
         "| 70 | a bug in hpuprof |",

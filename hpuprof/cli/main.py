@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": "Show what got slower or faster between two runs, and why.",
     "inspect": "Show what is in the traces: files, ranks, steps, health.",
     "export": "Write one table, or all slices, as CSV, JSON or Parquet.",
+    "doctor": "Say whether this machine is fit to analyse and to record.",
     "calibrate": "Measure this machine's cost per graph launch, copy and profiled row.",
     "merge": "Write one timeline of all ranks for Perfetto and chrome://tracing.",
     "check": "Check whether viewers can show a trace, and what they would lose.",
