@@ -109,7 +109,7 @@ static_assert(ARGUMENTS_FROM[LONGEST_ARGUMENT + 1] == KNOWN_ARGUMENTS);
 inline Argument argument(std::string_view key) {
     if (key.size() <= LONGEST_ARGUMENT)
         for (int at = ARGUMENTS_FROM[key.size()]; at < ARGUMENTS_FROM[key.size() + 1]; ++at)
-            if (ARGUMENTS[at].key == key) return ARGUMENTS[at];
+            if (same(ARGUMENTS[at].key, key)) return ARGUMENTS[at];
     return {};
 }
 

@@ -181,11 +181,14 @@ Place RowScanner::raw(Place at, std::string_view& found) {
     return behind;
 }
 
-// From an opening quote to behind the closing one.
-Place RowScanner::text(Place at, bool& escaped) {
-    ++at;
-    for (;;) {
-        at = skip_plain(at, end_, ascii);
+// From an opening quote to behind the closing one; most texts end where the first skip does.
+inline Place RowScanner::text(Place at, bool& escaped) {
+    at = skip_plain(at + 1, end_, ascii);
+    return *at == '"' ? at + 1 : rest_of_text(at, escaped);
+}
+
+Place RowScanner::rest_of_text(Place at, bool& escaped) {
+    for (;; at = skip_plain(at, end_, ascii)) {
         for (int left = 8; left > 0; --left, ++at) {
             const auto c = static_cast<unsigned char>(*at);
             if (c == '"') return at + 1;
@@ -256,7 +259,7 @@ void RowScanner::keep(const Row& row) {
 // The code of a word, most often that of the row before.
 std::int64_t RowScanner::code(const Row& row, int which) {
     auto& [last, number] = last_words_[which];
-    if (row.words[which] != last) last = row.words[which], number = words.code(last);
+    if (!same(row.words[which], last)) last = row.words[which], number = words.code(last);
     return number;
 }
 

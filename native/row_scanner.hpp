@@ -62,6 +62,7 @@ class RowScanner {
     bool sample(const struct Row& row, Other& other) const;
     void keep_other(const struct Row& row);
     Place text(Place at, bool& escaped);
+    Place rest_of_text(Place at, bool& escaped);
     Place value(Place at, int depth);
     void keep(const struct Row& row);
 

@@ -12,6 +12,29 @@
 
 namespace hpuprof {
 
+// Eight bytes of a text, fewer where it is shorter.
+inline std::uint64_t eight(const char* at) {
+    std::uint64_t word;
+    std::memcpy(&word, at, 8);
+    return word;
+}
+
+inline std::uint64_t few(const char* at, std::size_t size) {
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < size; ++i) word = word << 8 | static_cast<unsigned char>(at[i]);
+    return word;
+}
+
+// Whether texts are equal, without a call for short ones: the last eight bytes may overlap those before.
+inline bool same(std::string_view one, std::string_view other) {
+    const std::size_t size = one.size();
+    if (size != other.size()) return false;
+    if (size < 8) return few(one.data(), size) == few(other.data(), size);
+    for (std::size_t at = 0; at + 8 < size; at += 8)
+        if (eight(one.data() + at) != eight(other.data() + at)) return false;
+    return eight(one.data() + size - 8) == eight(other.data() + size - 8);
+}
+
 // Distinct texts, numbered as they come; 0 is the empty one. Memory grows with the texts alone.
 class Texts {
   public:
@@ -40,13 +63,16 @@ inline Texts::Texts() : seed_(std::random_device{}()), slots_(1024) { code({}); 
 inline std::uint64_t Texts::hash(std::string_view text) const {
     constexpr std::uint64_t FACTOR = 0x9E3779B97F4A7C15u;
     std::uint64_t mixed = (seed_ ^ text.size()) * FACTOR;
-    while (!text.empty()) {
-        std::uint64_t word = 0;
-        const std::size_t taken = text.size() < 8 ? text.size() : 8;
-        std::memcpy(&word, text.data(), taken);
+    const auto add = [&](std::uint64_t word) {
         mixed = (mixed ^ word) * FACTOR;
         mixed ^= mixed >> 29;
-        text.remove_prefix(taken);
+    };
+    const std::size_t size = text.size();
+    if (size < 8) {
+        add(few(text.data(), size));
+    } else {
+        for (std::size_t at = 0; at + 8 < size; at += 8) add(eight(text.data() + at));
+        add(eight(text.data() + size - 8));
     }
     return mixed ^ mixed >> 32;
 }
@@ -61,7 +87,7 @@ inline std::int64_t Texts::code(std::string_view text) {
     std::uint64_t slot = mixed & mask;
     for (; slots_[slot] != 0; slot = (slot + 1) & mask) {
         const std::int64_t code = slots_[slot] - 1;
-        if (hashes_[code] == mixed && this->text(code) == text) return code;
+        if (hashes_[code] == mixed && same(this->text(code), text)) return code;
     }
     const std::size_t code = ends_.size();
     if (code >= UINT32_MAX - 1) throw std::bad_alloc();
