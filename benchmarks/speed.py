@@ -248,7 +248,22 @@ def scanner(options: argparse.Namespace, kept: list[object]) -> str:
             found.append(measure.median(runs[0], "user_s") - (measure.median(runs[1], "user_s") if idle else 0))
             kept.append({"file": what, "scan": scan, "runs": [asdict(one) for one in runs[0]]})
         lines.append(f"| {what} | {found[0]:.2f} | {found[1]:.2f} | {found[1] / found[0]:.2f} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *scan_floor(options)])
+
+
+def scan_floor(options: argparse.Namespace) -> list[str]:
+    """Return a table of two passes over each file: from quote to quote, and the scanner's (bar: 1.5 times as long)."""
+    program, native = options.work / "scan_floor", tools.CHECKOUT / "native"
+    sources = [tools.CHECKOUT / "benchmarks" / "harness" / "scan_floor.cpp", native / "row_scanner.cpp"]
+    subprocess.run(["g++", "-std=c++17", "-O3", f"-I{native}", *sources, "-o", program], check=True)
+    lines = ["| file | from quote to quote, CPU s | scanner, CPU s | ratio |", "|---|---:|---:|---:|"]
+    for name, path in compared(options).items():
+        file = path if path.is_file() else min(path.glob("*.json"))
+        done = subprocess.run([program, file], check=True, capture_output=True, text=True)
+        quotes, scan, odd = map(float, done.stdout.split())
+        ratio = "not all rows are plain" if odd else f"{scan / quotes:.2f}"
+        lines.append(f"| {name} | {quotes:.3f} | {scan:.3f} | {ratio} |")
+    return lines
 
 
 PARTS = {"beside": beside, "alone": alone, "scanner": scanner}
