@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import importlib.util
 import itertools
 import json
 import shutil
@@ -20,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import cases, measure, tools
 from benchmarks.large import DIALECTS, grow
@@ -28,6 +30,7 @@ from benchmarks.scale import machine_line, put_into, repeated
 BEGIN, END = "<!-- bars:begin -->", "<!-- bars:end -->"
 TIMES_CPU, TIMES_WALL = 20, 30  # less than HTA
 MANY, SECOND = "1,000 small ranks", "1,000 small ranks, second run"
+ENOUGH_S, MOST_GROWN = 0.3, 8  # CPU time that is told from noise, and times the size of the corpus
 COSTS = (("cpu_s", 1.0, ".2f"), ("wall_s", 1.0, ".2f"), ("peak_tree_bytes", 1e6, ".0f"))  # field, unit, form
 READ = "import sys; from hpuprof.ingest.read import read_trace; read_trace(sys.argv[1])"
 NOTHING = "import hpuprof.ingest.read"
@@ -84,7 +87,7 @@ def compared(options: argparse.Namespace) -> dict[str, Path]:
     for trace in options.recorded:
         found[f"recorded, {trace.name.split('.')[0]}"] = grown(trace, size, work)
     if options.ranks:
-        found[f"{options.ranks} ranks"] = cases.make(cases.Case("cuda", size / 2, 50, ranks=options.ranks), work).path
+        found[f"{options.ranks} ranks"] = cases.make(cases.Case("cuda", size, 50, ranks=options.ranks), work).path
     return found
 
 
@@ -161,7 +164,7 @@ def beside(options: argparse.Namespace, kept: list[object]) -> str:
         kept.append({"file": what, "tools": names, "runs": [[asdict(one) for one in mine] for mine in runs]})
     versions = ", ".join(f"{one.tool.name} {one.version}" for one in ready)
     about = f"Files of {' and '.join(f'{size:g}' for size in options.sizes)} MB"
-    about += f", {options.ranks} ranks of {options.sizes[0] / 2:g} MB" if options.ranks else ""
+    about += f", each of the {options.ranks} ranks {options.sizes[0]:g} MB" if options.ranks else ""
     about += (
         f"; {versions}. hpuprof analyses whole (`analyze --json`), HTA parses and makes its temporal, idle, kernel "
     )
@@ -266,7 +269,38 @@ def scan_floor(options: argparse.Namespace) -> list[str]:
     return lines
 
 
-PARTS = {"beside": beside, "alone": alone, "scanner": scanner}
+def growth(options: argparse.Namespace, kept: list[object]) -> str:
+    """Double the shapes that once cost more than their size (tests/corpus/grown.py); return a table (bar: 2.3)."""
+    spec = importlib.util.spec_from_file_location("grown", tools.CHECKOUT / "tests" / "corpus" / "grown.py")
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["grown"] = grown = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(grown)
+    if options.make:
+        return ""
+
+    def cost(case: Any, size: int) -> float:
+        path = options.work / f"grown-{case.file_name}"
+        path.write_bytes(case.make(size))
+        command = ["-m", "hpuprof", "analyze", str(path), "--json", "--quiet"]
+        runs = repeated(command, options.repeats, HPUPROF_CACHE="off")
+        path.unlink()
+        kept.append({"file": f"{case.name}, {size}", "runs": [asdict(one) for one in runs]})
+        return min(one.cpu_s for one in runs)
+
+    lines = ["| shape | size | CPU s beyond starting | of twice the size | times |", "|---|---:|---:|---:|---:|"]
+    for case in (one for one in grown.CASES if one.exits == (0,)):
+        idle, size = cost(case, 8), case.size
+        once = cost(case, size) - idle
+        while once < ENOUGH_S and size < MOST_GROWN * case.size:
+            size *= 2
+            once = cost(case, size) - idle
+        twice = cost(case, 2 * size) - idle
+        lines.append(f"| {case.name.replace('_', ' ')} | {size:,} | {once:.2f} | {twice:.2f} | {twice / once:.2f} |")
+    return "\n".join(lines)
+
+
+PARTS = {"beside": beside, "alone": alone, "scanner": scanner, "growth": growth}
 
 
 def main() -> None:
