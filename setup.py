@@ -6,7 +6,7 @@ It is compiled for the Python at hand: the limited API has the buffer protocol f
 
 from setuptools import Extension, setup
 
-LOOPS = ("host_work", "longest_paths", "pace", "play", "search", "sort_events")
+LOOPS = ("host_work", "intervals", "longest_paths", "nesting", "pace", "play", "search", "sort_events")
 
 setup(
     ext_modules=[
@@ -15,7 +15,7 @@ setup(
             sources=[f"native/{name}.cpp" for name in (*LOOPS, "module", "row_scanner", "scanner")],
             depends=[
                 f"native/{name}.hpp"
-                for name in ("arrays", "numbers", "quotes", "row_keys", "row_scanner", "samples", "texts")
+                for name in ("arrays", "numbers", "places", "quotes", "row_keys", "row_scanner", "samples", "texts")
             ],
             # numpy rounds after each operation, so the scanner must not fuse two of them
             extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-ffp-contract=off"],

@@ -14,8 +14,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from hpuprof.errors import ConfigError, MissingDependencyError
-from hpuprof.model.arrays import Floats, Ints
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 HostWork: TypeAlias = Callable[[Floats, tuple[Floats, ...], float], None]
 """`play._corrected` into an array, shape `(calls, samples)`. Raises ValueError.
@@ -45,6 +50,12 @@ Behind the array come length of lines, line and position of events, source and t
 
 PlaySteps: TypeAlias = Callable[..., None]
 """`play.pass_through` into its arrays, from what `play._pass_natively` gives. Raises ValueError."""
+
+Counted: TypeAlias = Callable[..., int]
+"""Fills its first argument, or the first two, and returns a number; the caller tells of what. Raises ValueError."""
+
+Filled: TypeAlias = Callable[..., None]
+"""Fills its first argument. Raises ValueError."""
 
 SearchSorted: TypeAlias = Callable[[Ints, Ints, Ints, bool], None]
 """numpy's searchsorted into an array: behind it come ascending values, what is wanted, and whether on the right side.
@@ -104,10 +115,20 @@ def gzip_library() -> ModuleType:
 
 
 _native = choose(os.environ.get("HPUPROF_NATIVE", "auto"))
-host_work: HostWork | None = None if _native is None else _native.host_work
-latest_of_groups: LatestOfGroups | None = None if _native is None else _native.latest_of_groups
-longest_paths: LongestPaths | None = None if _native is None else _native.longest_paths
-play_steps: PlaySteps | None = None if _native is None else _native.play_steps
-play_weights: PlayWeights | None = None if _native is None else _native.play_weights
-search_sorted: SearchSorted | None = None if _native is None else _native.search_sorted
-sort_events: SortEvents | None = None if _native is None else _native.sort_events
+combine_intervals: Counted | None = getattr(_native, "combine_intervals", None)
+contains_instants: Filled | None = getattr(_native, "contains_instants", None)
+covered_before: Filled | None = getattr(_native, "covered_before", None)
+host_work: HostWork | None = getattr(_native, "host_work", None)
+in_no_other: Filled | None = getattr(_native, "in_no_other", None)
+innermost_rows: Filled | None = getattr(_native, "innermost_rows", None)
+latest_of_groups: LatestOfGroups | None = getattr(_native, "latest_of_groups", None)
+longest_paths: LongestPaths | None = getattr(_native, "longest_paths", None)
+nest_rows: Counted | None = getattr(_native, "nest_rows", None)
+open_rows: Counted | None = getattr(_native, "open_rows", None)
+play_steps: PlaySteps | None = getattr(_native, "play_steps", None)
+play_weights: PlayWeights | None = getattr(_native, "play_weights", None)
+row_stops: Filled | None = getattr(_native, "row_stops", None)
+rows_around: Filled | None = getattr(_native, "rows_around", None)
+search_sorted: SearchSorted | None = getattr(_native, "search_sorted", None)
+sort_events: SortEvents | None = getattr(_native, "sort_events", None)
+unite_intervals: Counted | None = getattr(_native, "unite_intervals", None)

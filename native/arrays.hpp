@@ -8,7 +8,6 @@
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 
 namespace hpuprof {
 
@@ -30,20 +29,37 @@ PyObject* guarded(const Call& call) {
     }
 }
 
-// A C-contiguous array of int64 or float64 with one or two dimensions, held as long as this lives.
+// How numpy names a type, and what the buffer protocol writes for it: one letter, or two where C has two types of a size.
+template <class T>
+struct Type;
+template <>
+struct Type<std::int64_t> {
+    static constexpr const char *name = "int64", *formats = "lq";
+};
+template <>
+struct Type<std::int32_t> {
+    static constexpr const char *name = "int32", *formats = "il";
+};
+template <>
+struct Type<bool> {
+    static constexpr const char *name = "bool", *formats = "?";
+};
+template <>
+struct Type<double> {
+    static constexpr const char *name = "float64", *formats = "d";
+};
+
+// A C-contiguous array with one or two dimensions, held as long as this lives.
 template <class T>
 class Array {
-    static_assert(std::is_same_v<T, std::int64_t> || std::is_same_v<T, double>);
-
   public:
     Array(PyObject* array, const std::string& name, int dimensions, int flags = PyBUF_SIMPLE) {
         if (PyObject_GetBuffer(array, &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | flags) != 0) throw PythonError{};
         const std::string format = view_.format == nullptr ? "B" : view_.format;
-        const bool fits = std::is_same_v<T, double> ? format == "d" : format == "l" || format == "q";
+        const bool fits = format.size() == 1 && std::string(Type<T>::formats).find(format) != std::string::npos;
         if (!fits || view_.itemsize != sizeof(T) || view_.ndim != dimensions) {
             PyBuffer_Release(&view_);
-            const char* type = std::is_same_v<T, double> ? "float64" : "int64";
-            throw std::invalid_argument(name + " must be " + type + " with " + std::to_string(dimensions) + " dimension(s)");
+            throw std::invalid_argument(name + " must be " + Type<T>::name + " with " + std::to_string(dimensions) + " dimension(s)");
         }
     }
     ~Array() { PyBuffer_Release(&view_); }

@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof import native
 from hpuprof.analysis.searching import search_sorted
-from hpuprof.model.arrays import Codes, Ints, Mask, kinds_of, stable_order
+from hpuprof.model.arrays import Codes, Ints, Mask, int64s, kinds_of, stable_order
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
 NestIndex = Ints
-_AT_ONCE = 1 << 14  # instants looked up at a time: what is computed on the way stays in a processor's own cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,30 +34,31 @@ class Nesting:
 
     def innermost(self, track: Codes, when: Ints) -> NestIndex:
         """Return the position of each track's deepest operator that contains each instant, -1 for none."""
-        out = np.full(len(when), -1, dtype=np.int64)
-        for low in range(0, len(when) if len(self.rows) else 0, _AT_ONCE):
-            part = slice(low, low + _AT_ONCE)
-            out[part] = self._innermost(track[part], when[part])
-        return out
-
-    def _innermost(self, track: Codes, when: Ints) -> NestIndex:
-        span, opens, (closes, after) = self._span, self._opens, self._closes
-        asked = track.astype(np.int64) * span + np.minimum(when, span - 1)
-        at = search_sorted(opens, asked, right=True) - 1
-        last = np.maximum(at, 0)
-        # The open row is the last one opened, or the one left after a later close.
-        found = self._left[last]
-        if len(closes):
-            closed = search_sorted(closes, asked, right=True) - 1
-            since = (closed >= 0) & (closes[np.maximum(closed, 0)] > opens[last])
-            found = np.where(since, after[np.maximum(closed, 0)], found)
-        return np.where((at >= 0) & (self.track[last] == track), found, -1)
+        opened, row = self._open
+        if not len(opened):
+            return np.full(len(when), -1, dtype=np.int64)
+        found: NestIndex
+        if native.innermost_rows is not None:
+            found = np.empty(len(when), dtype=np.int64)
+            tracks = np.ascontiguousarray(track, dtype=np.int32)
+            native.innermost_rows(found, (opened, row), (tracks, int64s(when)), self._span)
+            return found
+        asked = track.astype(np.int64) * self._span + np.clip(when, -1, self._span - 1)
+        at = search_sorted(opened, asked, right=True) - 1
+        found = np.where(at >= 0, row[np.maximum(at, 0)], -1)
+        return found
 
     @cached_property
     def stop(self) -> NestIndex:
         """For each row, the position after the last row inside it."""
-        inside = search_sorted(self._opens, self.track.astype(np.int64) * self._span + self.end)
-        stop: NestIndex = np.maximum(inside, np.arange(len(self.rows)) + 1)
+        stop: NestIndex
+        if native.row_stops is not None:
+            stop = np.empty(len(self.rows), dtype=np.int64)
+            native.row_stops(stop, self.parent)
+            return stop
+        base = self.track.astype(np.int64) * self._span
+        inside = search_sorted(base + self.start, base + self.end)
+        stop = np.maximum(inside, np.arange(len(self.rows)) + 1)
         return stop
 
     @cached_property
@@ -67,26 +68,27 @@ class Nesting:
 
     def around(self, marked: Mask) -> NestIndex:
         """Return how many of the marked rows lie around each row, excluding itself."""
+        count: NestIndex
+        if native.rows_around is not None:
+            count = np.empty(len(marked), dtype=np.int64)
+            native.rows_around(count, marked, self.stop)
+            return count
         change = np.zeros(len(marked) + 1, dtype=np.int64)
         change[1:] = marked
         change -= np.bincount(self.stop[marked], minlength=len(marked) + 1)
-        count: NestIndex = np.cumsum(change)[:-1]
+        count = np.cumsum(change)[:-1]
         return count
 
     def outermost(self, codes: npt.NDArray[np.integer]) -> Mask:
         """Mark rows that lie inside no other row of the same code, shape `(rows,)` like `codes`."""
-        order = stable_order(codes)
-        # Each code gets its own range of positions, so that one running maximum serves all.
-        base = np.cumsum(np.append([0], codes[order][1:] != codes[order][:-1])[: len(codes)]) * (len(codes) + 1)
-        reach = np.maximum.accumulate(base + self.stop[order])
-        result = np.ones(len(codes), dtype=bool)
-        result[order[1:]] = (base + order)[1:] >= reach[:-1]
-        return result
+        return in_no_other(codes, np.arange(len(codes)), self.stop)
 
     def sums(self, values: Ints) -> Ints:
         """Return for each row the sum of the values of itself and everything inside it."""
-        before = np.concatenate([[0], np.cumsum(values)])
-        total: Ints = before[self.stop] - before[:-1]
+        before = np.zeros(len(values) + 1, dtype=values.dtype)
+        np.cumsum(values, out=before[1:])
+        total: Ints = before.take(self.stop)
+        total -= before[:-1]
         return total
 
     @cached_property
@@ -94,26 +96,21 @@ class Nesting:
         return int(self.end.max(initial=0)) + 2
 
     @cached_property
-    def _opens(self) -> Ints:
-        opens: Ints = self.track.astype(np.int64) * self._span + self.start
-        return opens
-
-    @cached_property
-    def _left(self) -> NestIndex:
-        """The row that is open once each row opened: itself, unless it has no length."""
-        left: NestIndex = np.where(self.end > self.start, np.arange(len(self.rows)), self.parent)
-        return left
-
-    @cached_property
-    def _closes(self) -> tuple[Ints, NestIndex]:
-        """Instants at which rows (of non-zero length) close, and the row open from then on."""
+    def _open(self) -> tuple[Ints, NestIndex]:
+        """Instants at which rows (of non-zero length) open or close, by track, and the row open from then on."""
+        if native.open_rows is not None:
+            found = np.empty((2, 2 * len(self.rows)), dtype=np.int64)
+            count = native.open_rows(found, (self.track, self.start, self.end, self.parent), self._span)
+            return found[0, :count].copy(), found[1, :count].copy()
         rows = np.flatnonzero(self.end > self.start)
-        keys = self.track[rows].astype(np.int64) * self._span + self.end[rows]
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-        # Rows that close together are nested; the first one is the outermost.
-        first = np.flatnonzero(np.append([True], keys[1:] != keys[:-1])) if len(keys) else order
-        return keys[first], self.parent[rows[order[first]]]
+        base = self.track.astype(np.int64) * self._span
+        # Rows that close together are nested, and the outermost closes last; where a row opens as well, it is open.
+        closing = rows[::-1]
+        when = np.concatenate([(base + self.end)[closing], (base + self.start)[rows]])
+        order = np.argsort(when, kind="stable")
+        when = when[order]
+        last = np.append(when[1:] != when[:-1], True)[: len(when)]
+        return when[last], np.concatenate([self.parent[closing], rows])[order[last]]
 
 
 def nest(trace: Trace) -> Nesting:
@@ -132,6 +129,10 @@ def nest_rows(trace: Trace, rows: NestIndex) -> Nesting:
 
 def forest(rows: NestIndex, track: Codes, start: Ints, end: Ints) -> Nesting:
     """Nest any slices, sorted by track, start and falling end; `rows` are the caller's indices of them."""
+    if native.nest_rows is not None:
+        parent, end = np.empty(len(start), dtype=np.int64), end.copy()
+        clipped = native.nest_rows(parent, end, track, start)
+        return Nesting(rows, track, start, end, parent, clipped)
     parent, left = _nest_levels(track, start, end)
     clipped = 0
     if len(left):
@@ -265,10 +266,14 @@ def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
 
 def in_no_other(thread: npt.NDArray[np.integer], start: Ints, end: Ints) -> Mask:
     """Mark the slices that begin inside no other one of their thread; they come sorted by start, longer ones first."""
+    outer = np.ones(len(start), dtype=bool)
+    if native.in_no_other is not None:
+        codes = np.ascontiguousarray(thread, dtype=np.int32)
+        native.in_no_other(outer, codes, (int64s(start), int64s(end)), int(codes.max(initial=-1)) + 1)
+        return outer
     order = stable_order(thread)
     base = thread[order].astype(np.int64) * (int(end.max(initial=0)) + 1)
     reach = np.maximum.accumulate(base + end[order])
-    outer = np.ones(len(start), dtype=bool)
     outer[order[1:]] = (base + start[order])[1:] >= reach[:-1]
     return outer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpuprof import native
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, int64s
 
 _MANY = 64  # below, numpy's is as good
 
@@ -17,6 +17,5 @@ def search_sorted(values: Ints, wanted: Ints, *, right: bool = False) -> Ints:
         found = np.searchsorted(values, wanted, side="right" if right else "left")
         return found
     found = np.empty(len(wanted), dtype=np.int64)
-    values, wanted = (np.ascontiguousarray(a.astype(np.int64, casting="safe", copy=False)) for a in (values, wanted))
-    native.search_sorted(found, values, wanted, right)
+    native.search_sorted(found, int64s(values), int64s(wanted), right)
     return found

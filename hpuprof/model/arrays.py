@@ -18,11 +18,16 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 """Which rows."""
 
 
+def int64s(values: npt.NDArray[np.integer]) -> Ints:
+    """Return the values as the native part reads them: contiguous, of int64; themselves, if they are."""
+    return np.ascontiguousarray(values.astype(np.int64, casting="safe", copy=False))
+
+
 def any_of(kinds: npt.NDArray[Any], chosen: Iterable[int]) -> Mask:
-    """Whether each row is of one of the chosen kinds, numbers of 8 bits; much sooner than np.isin if rows are few."""
-    table = np.zeros(256, dtype=np.bool_)
-    table[list(chosen)] = True
-    found: Mask = table[kinds]
+    """Whether each row is of one of the chosen kinds, numbers of 8 bits; much sooner than np.isin."""
+    found: Mask = np.zeros(len(kinds), dtype=np.bool_)
+    for kind in chosen:
+        found |= kinds == kind
     return found
 
 

@@ -1,7 +1,8 @@
 """Half-open interval algebra on int64 nanoseconds. Owns unions, differences and lengths; knows nothing of traces.
 
 An `Intervals` value is *canonical*: sorted, disjoint, non-empty, not touching. All functions are O(n log n) in numpy,
-and measuring in m windows costs O((n + m) log n), so cost does not grow with rows times steps.
+and measuring in m windows costs O((n + m) log n), so cost does not grow with rows times steps. The native part does
+each in one pass.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof import native
+from hpuprof.model.arrays import Ints, Mask, int64s
 
 _EMPTY: Ints = np.empty(0, dtype=np.int64)
 _LONG_AGO = [-(2**62)]  # before all stamps
@@ -53,9 +55,16 @@ class Intervals:
 EMPTY = Intervals(_EMPTY, _EMPTY)
 
 
-def union(start: Ints, end: Ints) -> Intervals:
-    """Merge arbitrary intervals (unsorted, overlapping, empty ones dropped) into a canonical set."""
+def union(start: Ints, end: Ints, rows: Mask | None = None) -> Intervals:
+    """Merge arbitrary intervals (unsorted, overlapping, empty ones dropped) into a canonical set; `rows`: which."""
+    if native.unite_intervals is not None:
+        found = np.empty((2, len(start)), dtype=np.int64)
+        count = native.unite_intervals(found, int64s(start), int64s(end), rows)
+        if count >= 0:
+            return _of(found, count)
     keep = end > start
+    if rows is not None:
+        keep &= rows
     if not keep.all():
         start, end = start[keep], end[keep]
     if len(start) == 0:
@@ -71,6 +80,16 @@ def union(start: Ints, end: Ints) -> Intervals:
     starts[0], starts[1:] = start[0], later[apart]
     ends[:-1], ends[-1] = reach[apart], reach[-1]
     return Intervals(starts, ends)
+
+
+def _of(found: Ints, count: int) -> Intervals:
+    """Return the first of the intervals found, in memory of their own."""
+    return Intervals(found[0, :count].copy(), found[1, :count].copy()) if count else EMPTY
+
+
+def _combined(combine: native.Counted, a: Intervals, b: Intervals, *, without: bool) -> Intervals:
+    found = np.empty((2, len(a) + len(b)), dtype=np.int64)
+    return _of(found, combine(found, (int64s(a.start), int64s(a.end)), (int64s(b.start), int64s(b.end)), without))
 
 
 def union_of(*sets: Intervals) -> Intervals:
@@ -105,6 +124,8 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     """The part that both cover."""
     if not len(a) or not len(b):
         return EMPTY
+    if native.combine_intervals is not None:
+        return _combined(native.combine_intervals, a, b, without=False)
     # Both sets are disjoint, so each b meets a contiguous run of a's: from the first a that ends after b starts
     # to the last a that starts before b ends.
     first = a.end.searchsorted(b.start, side="right")
@@ -123,6 +144,8 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     """The part of `a` that `b` does not cover."""
     if not len(a) or not len(b):
         return a
+    if native.combine_intervals is not None:
+        return _combined(native.combine_intervals, a, b, without=True)
     low, high = int(a.start[0]), int(a.end[-1])
     return intersect(a, complement(b, low, high))
 
@@ -131,9 +154,14 @@ def covered_before(a: Intervals, when: Ints) -> Ints:
     """Length of `a` that lies before each instant of `when` (ns); shape of `when`."""
     if not len(a):
         return np.zeros(len(when), dtype=np.int64)
+    covered: Ints
+    if native.covered_before is not None:
+        covered = np.empty(len(when), dtype=np.int64)
+        native.covered_before(covered, (int64s(a.start), int64s(a.end)), a.lengths, int64s(when))
+        return covered
     index = a.start.searchsorted(when, side="right")
     left = a.ends[index] - when
-    covered: Ints = a.lengths[index] - np.maximum(left, 0, out=left)
+    covered = a.lengths[index] - np.maximum(left, 0, out=left)
     return covered
 
 
@@ -147,5 +175,10 @@ def contains(a: Intervals, when: Ints) -> Mask:
     """Whether each instant lies inside `a`; its intervals may touch, as windows of neighbouring steps do."""
     if not len(a):
         return np.zeros(len(when), dtype=bool)
-    inside: Mask = when < a.ends[a.start.searchsorted(when, side="right")]
+    inside: Mask
+    if native.contains_instants is not None:
+        inside = np.empty(len(when), dtype=bool)
+        native.contains_instants(inside, (int64s(a.start), int64s(a.end)), int64s(when))
+        return inside
+    inside = when < a.ends[a.start.searchsorted(when, side="right")]
     return inside
