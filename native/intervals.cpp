@@ -85,6 +85,18 @@ void subtract(Found& found, const Given& a, const Given& b) {
     }
 }
 
+void merge(Found& found, const Given& a, const Given& b) {
+    for (std::int64_t i = 0, k = 0; i < a.count || k < b.count;) {
+        const bool first = k == b.count || (i < a.count && a.start[i] <= b.start[k]);
+        const std::int64_t low = first ? a.start[i] : b.start[k], high = first ? a.end[i++] : b.end[k++];
+        if (low >= high) continue;
+        if (found.count == 0 || low > found.end[found.count - 1])
+            found.add(low, high);
+        else
+            found.end[found.count - 1] = std::max(found.end[found.count - 1], high);
+    }
+}
+
 }  // namespace
 
 PyObject* unite_intervals(PyObject*, PyObject* arguments) {
@@ -102,12 +114,14 @@ PyObject* unite_intervals(PyObject*, PyObject* arguments) {
 
 PyObject* combine_intervals(PyObject*, PyObject* arguments) {
     PyObject *into, *starts, *ends, *others, *stops;
-    int without;
-    if (!PyArg_ParseTuple(arguments, "O(OO)(OO)p:combine_intervals", &into, &starts, &ends, &others, &stops, &without)) return nullptr;
+    const char* how;
+    if (!PyArg_ParseTuple(arguments, "sO(OO)(OO):combine_intervals", &how, &into, &starts, &ends, &others, &stops)) return nullptr;
     return guarded([&]() -> PyObject* {
         const Given a(starts, ends), b(others, stops);
-        Found found(into, 0);
-        (without ? subtract : intersect)(found, a, b);
+        Found found(into, a.count + b.count);
+        const std::string combine = how;
+        if (combine != "and" && combine != "or" && combine != "without") throw std::invalid_argument("how must be and, or, without");
+        (combine == "and" ? intersect : combine == "or" ? merge : subtract)(found, a, b);
         return PyLong_FromLongLong(found.count);
     });
 }

@@ -27,8 +27,8 @@ namespace {
 
 PyMethodDef methods[] = {
     {"combine_intervals", hpuprof::combine_intervals, METH_VARARGS,
-     "combine_intervals(found, (start, end), (start, end), without): fill found with what both cover, or with what the second leaves "
-     "of the first; return how many. Raises ValueError."},
+     "combine_intervals(how, found, (start, end), (start, end)): fill found with what both cover (and), either (or), or only the "
+     "first (without); return how many. Raises ValueError."},
     {"contains_instants", hpuprof::contains_instants, METH_VARARGS,
      "contains_instants(inside, (start, end), when): fill inside. Raises ValueError."},
     {"covered_before", hpuprof::covered_before, METH_VARARGS,

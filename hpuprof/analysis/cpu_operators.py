@@ -42,17 +42,16 @@ def cpu_operators(view: RankRows) -> Intervals:
     launches = kinds_of(view.links.launch[view.links.launch >= 0])[0]
     if not (family.row_per_kernel and family.correlated and len(launches) and len(nesting.rows)):
         return EMPTY
-
-    def inside(calls: Ints) -> Ints:
-        return calls_inside(trace, calls, nesting.rows, nesting.start, nesting.end)
-
-    if inside(launches)[nesting.parent < 0].sum() < _LAUNCHING * len(launches):
+    roots = np.flatnonzero(nesting.parent < 0)
+    inside = calls_inside(trace, launches, nesting.rows[roots], nesting.start[roots], nesting.end[roots])
+    if inside.sum() < _LAUNCHING * len(launches):
         return EMPTY
     computes = trace.named(lambda n: bool(_COMPUTING.match(n)) and not _OF_MEMORY.match(n))
     ordinary = view.on_path & (host.activity != Activity.COMPILE)
-    length, nested = nesting.end - nesting.start, nesting.parent >= 0
-    own = length - np.bincount(nesting.parent[nested], length[nested], minlength=len(length))
-    within = nesting.stop - np.arange(len(length))  # operators, itself one of them
-    found = computes[host.name[nesting.rows]] & ordinary[nesting.rows] & (own >= SHORTEST_NS * within)
-    found &= inside(np.flatnonzero(host.kind == HostKind.RUNTIME)) == 0
-    return union(nesting.start[found], nesting.end[found])
+    within = nesting.stop - np.arange(len(nesting.rows))  # operators, itself one of them
+    long = np.flatnonzero(nesting.own_ns >= SHORTEST_NS * within)
+    rows = nesting.rows[long]
+    found = long[computes[host.name[rows]] & ordinary[rows]]
+    start, end = nesting.start[found], nesting.end[found]
+    quiet = calls_inside(trace, np.flatnonzero(host.kind == HostKind.RUNTIME), nesting.rows[found], start, end) == 0
+    return union(start, end, quiet)

@@ -43,7 +43,7 @@ def device_time(trace: Trace) -> DeviceTime:
     """Merge device rows per kind and per engine; markers occupy nothing."""
     device = trace.device
     kinds = {
-        k: union(device.start[device.kind == k], device.end[device.kind == k])
+        k: union(device.start, device.end, device.kind == k)
         for k in DeviceKind
         if k != DeviceKind.MARKER
     }
@@ -53,7 +53,7 @@ def device_time(trace: Trace) -> DeviceTime:
     engines = {}
     for code, places in members(device.engine[rows]):
         mine = rows[places]
-        engines[trace.engines[code]] = union(device.start[mine], device.end[mine])
+        engines[trace.engines[code]] = union(device.start.take(mine), device.end.take(mine))
     return DeviceTime(
         busy=union_of(compute, communication, copy),
         compute=compute,

@@ -45,7 +45,7 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
     activity, kind = host.activity, host.kind
 
     def when(rows: Mask) -> Intervals:
-        return union(host.start[rows], host.end[rows])
+        return union(host.start, host.end, rows)
 
     def calling(*kinds: HostCallKind, on: Mask = path) -> Mask:
         """Mark the host rows of calls of some kinds; waits count with the copy that they complete."""
@@ -59,7 +59,7 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
     moving = path & (kind == HostKind.ANNOTATION) & (activity == Activity.COPY_H2D)
     waits = calling(HostCallKind.WAIT, HostCallKind.JOIN) & (activity != Activity.LOADER_WAIT)
     known = np.flatnonzero(links.launch >= 0)
-    queued = union(host.end[links.launch[known]], trace.device.start[known])
+    queued = union(host.end.take(links.launch.take(known)), trace.device.start.take(known))
     unseen = np.array([unrecorded_until(trace, view.launched), host.start[0] if len(host) else 0])
     first_use = when(launching & view.hosts.first_use)
     launches = when(launching & (((kind == HostKind.OP) & (activity != Activity.STEP)) | (kind == HostKind.RUNTIME)))
@@ -96,7 +96,7 @@ def silences(view: RankRows) -> Intervals:
     shown = any_of(host.kind, (HostKind.OP, HostKind.RUNTIME, HostKind.PYTHON)) & (host.activity != Activity.STEP)
     shown |= host.activity == Activity.OPTIMIZER
     shown &= rows | (view.host_roles == Role.MAIN)
-    return _pauses(union(host.start[shown], host.end[shown]), long=True)
+    return _pauses(union(host.start, host.end, shown), long=True)
 
 
 def _pauses(calls: Intervals, *, long: bool = False) -> Intervals:

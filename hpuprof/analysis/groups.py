@@ -31,7 +31,7 @@ def group(keys: Ints, values: Ints) -> Groups:
         none = np.empty(0, dtype=np.int64)
         return Groups(none, none, none, none, none, none)
     keys, values = _sorted_pairs(keys.astype(np.int64), values.astype(np.int64))
-    first = np.flatnonzero(np.append([True], keys[1:] != keys[:-1]))
+    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     count = np.diff(np.append(first, len(keys)))
     return Groups(
         key=keys[first],
@@ -100,19 +100,19 @@ def clusters(keys: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints
 def step_deviations(keys: Ints, values: Ints, start: Ints, used: Intervals, wanted: Ints) -> list[float | None]:
     """Return each wanted key's standard deviation (n - 1) of its per-step sums of `values` over used steps [ns].
 
-    `keys`, `values` and `start` have one entry per row, all starting inside a used step; steps without the key count as
-    0. None with fewer than two used steps.
+    `keys` (small numbers, from 0), `values` and `start` have one entry per row, all starting inside a used step; steps
+    without the key count as 0. None with fewer than two used steps.
     """
     count = len(used)
     if count < 2 or not len(wanted):
         return [None] * len(wanted)
-    order = np.argsort(wanted, kind="stable")
-    ranked = wanted[order]
-    at = np.minimum(search_sorted(ranked, keys), len(ranked) - 1)
-    mine = ranked[at] == keys
-    step = search_sorted(used.start, start[mine], right=True) - 1
-    sums = np.bincount(
-        order[at[mine]] * count + step, weights=values[mine].astype(np.float64), minlength=len(wanted) * count
-    ).reshape(len(wanted), count)
-    deviations: list[float | None] = sums.std(axis=1, ddof=1).tolist()
+    # Rows of all other keys go to a line of their own, the last.
+    line = np.full(int(max(keys.max(initial=0), wanted.max())) + 1, len(wanted), dtype=np.int64)
+    line[wanted] = np.arange(len(wanted))
+    cell = line.take(keys)
+    cell *= count
+    cell += search_sorted(used.start, start, right=True)
+    cell -= 1
+    sums = np.bincount(cell, weights=values, minlength=(len(wanted) + 1) * count).reshape(-1, count)
+    deviations: list[float | None] = sums[:-1].std(axis=1, ddof=1).tolist()
     return deviations

@@ -20,7 +20,7 @@ from hpuprof.ingest.dialect_activities import (
     reads_value,
 )
 from hpuprof.ingest.dialects import FAMILIES
-from hpuprof.model.arrays import Ints, Mask, kinds_of
+from hpuprof.model.arrays import Ints, Mask, any_of, kinds_of
 from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -53,7 +53,7 @@ class HostTime:
 def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTime:
     """Split the time of each host thread into traced work and waiting."""
     host = trace.host
-    role = roles[host.track]
+    role = roles.take(host.track)
     to_host, to_device, blocking = _copies(trace, links)
     first_use = setting_up(trace, links.launch)
     waiting = {
@@ -65,9 +65,9 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
     }
     queue_start, queue_end, queue_role = _full_queue(trace, role, links, ~(waiting["copy"] | first_use))
     path = on_host_path(role)
-    found = {kind: union(host.start[rows & path], host.end[rows & path]) for kind, rows in waiting.items()}
+    found = {kind: union(host.start, host.end, rows & path) for kind, rows in waiting.items()}
     on_path = on_host_path(queue_role)
-    found["queue"] = union(queue_start[on_path], queue_end[on_path])
+    found["queue"] = union(queue_start, queue_end, on_path)
     blocked = union_of(*found.values())
     exclusive, seen = {}, EMPTY
     for kind in BLOCKED_KINDS:
@@ -82,11 +82,11 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
         mine = role == which
         if mine.any():
             waits = union_of(
-                union(host.start[mine & anything], host.end[mine & anything]),
-                union(queue_start[queue_role == which], queue_end[queue_role == which]),
+                union(host.start, host.end, mine & anything),
+                union(queue_start, queue_end, queue_role == which),
             )
-            by_role[which] = subtract(union(host.start[mine & work], host.end[mine & work]), waits), waits
-    traced = subtract(union(host.start[path & work], host.end[path & work]), blocked)
+            by_role[which] = subtract(union(host.start, host.end, mine & work), waits), waits
+    traced = subtract(union(host.start, host.end, path & work), blocked)
     for_device = waiting["sync"] | waiting["copy"]
     return HostTime(blocked, exclusive, traced, by_role, to_host, to_device, for_device, first_use)
 
@@ -96,20 +96,20 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     host, device = trace.host, trace.device
     flags = np.zeros((3, len(host)), dtype=bool)
     by_name = np.zeros((3, len(trace.names)), dtype=bool)
-    for code in np.unique(device.name).tolist():
+    for code in kinds_of(device.name)[0].tolist():
         name = trace.names[code]
         by_name[:, code] = copies_to_host(name), copies_to_device(name), may_block(name)
-    linked = links.launch >= 0
-    calls = links.launch[linked]
-    is_copy = host.activity[calls] == Activity.COPY
-    names = device.name[linked]
+    linked = np.flatnonzero(links.launch >= 0)
+    linked = linked.compress(host.activity.take(links.launch.take(linked)) == Activity.COPY)
+    calls, names = links.launch[linked], device.name[linked]
     for i in range(2):
-        flags[i, calls[is_copy & by_name[i][names]]] = True
+        flags[i, calls[by_name[i][names]]] = True
     # An asynchronous copy of pageable memory returns once the data is staged or copied: the call outlives the copy.
     done = host.end[calls] >= device.end[linked]
-    flags[2, calls[is_copy & by_name[2][names] & done]] = True
+    flags[2, calls[by_name[2][names] & done]] = True
     synchronous = trace.named(is_synchronous_call)
-    flags[2] |= synchronous[host.name] & (host.kind == HostKind.RUNTIME)
+    if synchronous.any():
+        flags[2] |= synchronous[host.name] & (host.kind == HostKind.RUNTIME)
     return flags[0], flags[1], flags[2]
 
 
@@ -124,12 +124,12 @@ def setting_up(trace: Trace, launch: npt.NDArray[np.integer]) -> Mask:
     if len(runtime) and may_create_context(trace.names[host.name[runtime[0]]]):
         rows[runtime[0]] = host.dur[runtime[0]] >= _SETTING_UP_NS
     linked = np.flatnonzero(launch >= 0)
-    linked = linked[host.activity[launch[linked]] == Activity.LAUNCH]
+    linked = linked.compress(host.activity.take(launch.take(linked)) == Activity.LAUNCH)
     if len(linked):
         launching = np.zeros(len(host), dtype=bool)
-        launching[launch[linked]] = True
-        usual = float(np.median(host.dur[launching]))
-        _, first, _ = kinds_of(trace.device.name[linked])
+        launching[launch.take(linked)] = True
+        usual = float(np.median(host.dur.compress(launching)))
+        _, first, _ = kinds_of(trace.device.name.take(linked))
         calls = launch[linked[first]]
         rows[calls[host.dur[calls] >= max(_SETTING_UP_NS, _LOADING_LAUNCHES * usual)]] = True
     return rows
@@ -142,7 +142,7 @@ def _drawn_twice(trace: Trace) -> Mask:
     if not below.any():
         return np.zeros(len(host), dtype=bool)
     reads = _blocking_reads(trace)
-    around = union(host.start[reads], host.end[reads])
+    around = union(host.start, host.end, reads)
     return below[host.track] & contains(around, host.start)
 
 
@@ -152,13 +152,14 @@ def _blocking_reads(trace: Trace) -> Mask:
     So it is where the writer never draws those calls, and in a trace of a device without a single copy or wait.
     """
     host = trace.host
-    calls = (host.kind == HostKind.RUNTIME) & np.isin(
+    calls = (host.kind == HostKind.RUNTIME) & any_of(
         host.activity, (Activity.COPY, Activity.COPY_D2H, Activity.COPY_H2D, Activity.SYNC)
     )
     if not FAMILIES[trace.family].silent_reads and (calls.any() or not len(trace.device)):
         return np.zeros(len(host), dtype=bool)
-    reads = trace.named(reads_value)
-    waits: Mask = reads[host.name] & (host.activity == Activity.COPY_D2H) & (host.dur >= SHORTEST_READ)
+    waits: Mask = (host.activity == Activity.COPY_D2H) & (host.dur >= SHORTEST_READ)
+    rows = np.flatnonzero(waits)
+    waits[rows] = trace.named(reads_value)[host.name[rows]]
     return waits
 
 
@@ -177,8 +178,8 @@ def _full_queue(
     linked = np.flatnonzero(links.launch >= 0)
     if len(linked) < _FULL_QUEUE_FLOOR:
         return none
-    calls, first = np.unique(links.launch[linked], return_index=True)
-    single = np.isin(host.activity[calls], (Activity.LAUNCH, Activity.COPY, Activity.COPY_H2D))
+    calls, first, _ = kinds_of(links.launch.take(linked))
+    single = any_of(host.activity.take(calls), (Activity.LAUNCH, Activity.COPY, Activity.COPY_H2D))
     calls, first = calls[single], first[single]
     if not len(calls):
         return none

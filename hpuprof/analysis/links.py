@@ -62,6 +62,14 @@ class Nesting:
         return stop
 
     @cached_property
+    def own_ns(self) -> Ints:
+        """Length of each row without the rows directly inside it."""
+        length = self.end - self.start
+        inside = np.bincount(self.parent + 1, weights=length, minlength=len(length) + 1)[1:]
+        own: Ints = length - inside.astype(np.int64)
+        return own
+
+    @cached_property
     def depth(self) -> NestIndex:
         """Number of rows around each row."""
         return self.around(np.ones(len(self.rows), dtype=bool))
@@ -101,7 +109,7 @@ class Nesting:
         if native.open_rows is not None:
             found = np.empty((2, 2 * len(self.rows)), dtype=np.int64)
             count = native.open_rows(found, (self.track, self.start, self.end, self.parent), self._span)
-            return found[0, :count].copy(), found[1, :count].copy()
+            return found[0, :count], found[1, :count]
         rows = np.flatnonzero(self.end > self.start)
         base = self.track.astype(np.int64) * self._span
         # Rows that close together are nested, and the outermost closes last; where a row opens as well, it is open.
@@ -123,8 +131,8 @@ def nest(trace: Trace) -> Nesting:
 def nest_rows(trace: Trace, rows: NestIndex) -> Nesting:
     """Nest some host rows (ascending indices) of each thread."""
     host = trace.host
-    rows = rows[stable_order(host.track[rows])]
-    return forest(rows, host.track[rows], host.start[rows], host.end[rows])
+    rows = rows.take(stable_order(host.track.take(rows)))
+    return forest(rows, host.track.take(rows), host.start.take(rows), host.end.take(rows))
 
 
 def forest(rows: NestIndex, track: Codes, start: Ints, end: Ints) -> Nesting:
@@ -218,10 +226,10 @@ class Links:
         """
         trace, launch = self.trace, self.launch
         result = np.full(len(launch), -1, dtype=np.int64)
-        linked = launch >= 0
-        calls = launch[linked]
-        result[linked] = self.nesting.innermost(trace.host.track[calls], trace.host.start[calls])
-        rest = np.flatnonzero(~linked & (trace.device.external >= 0))
+        linked = np.flatnonzero(launch >= 0)
+        calls = launch.take(linked)
+        result[linked] = self.nesting.innermost(trace.host.track.take(calls), trace.host.start.take(calls))
+        rest = np.flatnonzero((launch < 0) & (trace.device.external >= 0))
         if len(rest) and len(self.nesting.rows):
             ids = trace.host.external[self.nesting.rows]
             order = np.argsort(ids, kind="stable")
@@ -255,12 +263,13 @@ def outermost(trace: Trace, rows: NestIndex) -> NestIndex:
     host = trace.host
     if not len(rows):
         return rows
-    threadless = np.array([t.threadless for t in trace.tracks], dtype=bool)[host.track[rows]]
-    if threadless.any() and not threadless.all():
-        rows = rows[~threadless]
+    threadless = np.array([t.threadless for t in trace.tracks], dtype=bool)
+    if threadless.any():
+        without = threadless[host.track[rows]]
+        rows = rows if without.all() else rows[~without]
     threads = {t.os_thread: i for i, t in enumerate(trace.tracks)}
-    thread = np.array([threads[t.os_thread] for t in trace.tracks], dtype=np.int64)[host.track[rows]]
-    outer: NestIndex = rows[in_no_other(thread, host.start[rows], host.end[rows])]
+    thread = np.array([threads[t.os_thread] for t in trace.tracks], dtype=np.int32).take(host.track.take(rows))
+    outer: NestIndex = rows.compress(in_no_other(thread, host.start.take(rows), host.end.take(rows)))
     return outer
 
 
@@ -284,13 +293,13 @@ def link(trace: Trace) -> Links:
     launch = np.full(len(device), -1, dtype=np.int64)
     calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & (host.correlation >= 0))
     if len(calls) and len(device):
-        order = calls[np.argsort(host.correlation[calls], kind="stable")]
-        ids = host.correlation[order]
-        at = np.searchsorted(ids, device.correlation, side="left")
-        hit = (at < len(ids)) & (device.correlation >= 0)
-        hit &= ids[np.minimum(at, len(ids) - 1)] == device.correlation
+        order = calls.take(np.argsort(host.correlation.take(calls), kind="stable"))
+        ids = host.correlation.take(order)
+        at = np.minimum(search_sorted(ids, device.correlation), len(ids) - 1)
+        calls = order.take(at)
+        hit = (device.correlation >= 0) & (ids.take(at) == device.correlation)
         # No kernel starts before its launch begins: such an id was reused.
-        hit &= device.start >= host.start[order[np.minimum(at, len(ids) - 1)]]
-        launch[hit] = order[at[hit]]
+        hit &= device.start >= host.start.take(calls)
+        np.copyto(launch, calls, where=hit)
     launch[device.kind == DeviceKind.MARKER] = -1
     return Links(trace, launch, nest(trace))

@@ -20,7 +20,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.searching import search_sorted
-from hpuprof.model.arrays import Codes, Ints, Mask
+from hpuprof.model.arrays import Codes, Ints, Mask, any_of
 from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -173,8 +173,10 @@ def thread_codes(trace: Trace) -> Ints:
 def calls_inside(trace: Trace, calls: Ints, rows: Ints, start: Ints, end: Ints) -> Ints:
     """Count the host rows `calls` that begin in each of the `rows`: on its OS thread, from `start` to `end` [ns]."""
     host, thread = trace.host, thread_codes(trace) * (trace.end_ns + 1)
-    keys = np.sort(thread[host.track[calls]] + host.start[calls])
-    base = thread[host.track[rows]]
+    keys = thread.take(host.track.take(calls))
+    keys += host.start.take(calls)
+    keys.sort(kind="stable")
+    base = thread.take(host.track.take(rows))
     return search_sorted(keys, base + end) - search_sorted(keys, base + start)
 
 
@@ -186,14 +188,14 @@ def module_calls(view: RankRows) -> ModuleCalls:
     ranges = trace.named(lambda n: n.startswith("[pl][module]"))
     if not len(host):
         return _calls(view, nodes, "none", np.empty(0, dtype=np.int64))
-    # Transforms of a data loader may be modules too, but not of the model.
-    model = ~contains(loading(view), host.start)
-    rows = np.flatnonzero((host.kind == HostKind.PYTHON) & frames[host.name] & model)
-    if len(rows):
-        return _calls(view, nodes, "python", rows)
-    rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & ranges[host.name] & model)
-    if len(rows):
-        return _calls(view, nodes, "range", rows)
+    fetching = loading(view)
+    for source, kind, named in (("python", HostKind.PYTHON, frames), ("range", HostKind.ANNOTATION, ranges)):
+        rows = np.flatnonzero(host.kind == kind)
+        rows = rows.compress(named.take(host.name.take(rows)))
+        # Transforms of a data loader may be modules too, but not of the model.
+        rows = rows.compress(~contains(fetching, host.start.take(rows)))
+        if len(rows):
+            return _calls(view, nodes, source, rows)
     rows = _annotations(view)
     if len(rows):
         return _calls(view, nodes, "annotation", rows)
@@ -203,17 +205,18 @@ def module_calls(view: RankRows) -> ModuleCalls:
 def loading(view: RankRows) -> Intervals:
     """Return when the main thread fetched a batch or moved it to the device, by framework rows or user annotations."""
     host = view.trace.host
-    rows = np.isin(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT)) & (host.kind != HostKind.RUNTIME)
+    rows = any_of(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT)) & (host.kind != HostKind.RUNTIME)
     rows |= (host.activity == Activity.COPY_H2D) & (host.kind == HostKind.ANNOTATION)
-    rows = rows & (view.host_roles == Role.MAIN) | annotated(view, LOADING)
-    return union(host.start[rows], host.end[rows])
+    return union(host.start, host.end, rows & (view.host_roles == Role.MAIN) | annotated(view, LOADING))
 
 
 def annotated(view: RankRows, pattern: re.Pattern[str]) -> Mask:
     """Mark the user annotations on the main thread whose names match."""
     names, host = view.trace.names, view.trace.host
     own = np.array([bool(pattern.search(n)) and not n.startswith("[pl]") for n in names] or [False], dtype=bool)
-    matching: Mask = own[host.name] & (host.kind == HostKind.ANNOTATION) & (view.host_roles == Role.MAIN)
+    matching: Mask = (host.kind == HostKind.ANNOTATION) & (view.host_roles == Role.MAIN)
+    rows = np.flatnonzero(matching)
+    matching[rows] = own[host.name[rows]]
     return matching
 
 
@@ -225,9 +228,9 @@ def _annotations(view: RankRows) -> Ints:
     rows = np.flatnonzero(
         (host.kind == HostKind.ANNOTATION)
         & ((host.activity == Activity.NONE) | (host.activity == Activity.CLOSURE))
-        & ~others[host.name]
         & (view.host_roles == Role.MAIN)
     )
+    rows = rows[~others[host.name[rows]]]
     if not len(rows):
         return rows
     step = steps.holding(host.start[rows])
@@ -362,7 +365,8 @@ def _outermost_nodes(trace: Trace, links: Links) -> Ints:
     engine = trace.named(_NODE.match)
     old = trace.named(_BACKWARD_NODE.search)
     rows = nesting.rows
-    node = engine[host.name[rows]] | ((host.sequence[rows] >= 0) & (host.forward_thread[rows] > 0))
+    node = engine.take(host.name.take(rows))
+    node |= (host.sequence.take(rows) >= 0) & (host.forward_thread.take(rows) > 0)
     if not node.any():
         node = old[host.name[rows]]  # before torch 1.12 the engine drew no rows of its own
     return np.flatnonzero(node & (nesting.around(node) == 0))
@@ -378,8 +382,8 @@ def autograd_nodes(view: RankRows) -> AutogradNodes:
     host, nesting = view.trace.host, view.links.nesting
     nodes = _outermost_nodes(view.trace, view.links)
     forward = np.full(len(nodes), -1, dtype=np.int64)
-    sequence = host.sequence[nesting.rows].astype(np.int64)
-    source = host.forward_thread[nesting.rows]
+    sequence = host.sequence.take(nesting.rows)
+    source = host.forward_thread.take(nesting.rows)
     made = np.flatnonzero((sequence >= 0) & (source == 0))
     wanted, thread = sequence[nodes], source[nodes]
     asked = np.flatnonzero((wanted >= 0) & (thread > 0))

@@ -27,12 +27,11 @@ def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
         return [], 0
     by_name = group(found.name, found.dur)
 
-    def summed(values: Ints, rows: Mask | slice = np.s_[:]) -> Ints:
-        sums = np.bincount(found.name[rows], weights=values[rows], minlength=len(trace.names))
-        return sums.astype(np.int64)
+    def summed(values: Ints) -> Ints:
+        return np.bincount(found.name, weights=values, minlength=len(trace.names)).astype(np.int64)
 
-    total, self_total = summed(found.dur, found.outermost), summed(found.self_ns)
-    device_total, device_self = summed(found.device_total, found.outermost), summed(found.device_self)
+    total, self_total = summed(found.dur * found.outermost), summed(found.self_ns)
+    device_total, device_self = summed(found.device_total * found.outermost), summed(found.device_self)
     launched = summed(found.launched)
     shapes = _shapes(trace, found)
     alphabetical = np.array([trace.names[int(code)] for code in by_name.key])
@@ -86,24 +85,21 @@ class _Operators:
 
 def _operators(view: RankView) -> _Operators:
     host, device, links, nesting = view.trace.host, view.trace.device, view.links, view.links.nesting
-    dur = nesting.end - nesting.start
-    has_parent = nesting.parent >= 0
-    covered = np.bincount(nesting.parent[has_parent], weights=dur[has_parent], minlength=len(dur)).astype(np.int64)
-    linked = links.operator >= 0
-    operator = links.operator[linked]
-    device_self = np.bincount(operator, weights=device.dur[linked], minlength=len(dur)).astype(np.int64)
-    names = host.name[nesting.rows].astype(np.int64)
-    inside = contains(view.steps.used_windows(), nesting.start)
+    # Device rows without an operator count for one before all others.
+    device_self = np.bincount(links.operator + 1, weights=device.dur, minlength=len(nesting.rows) + 1)[1:].astype(np.int64)
+    launched = np.bincount(links.operator + 1, minlength=len(nesting.rows) + 1)[1:]
+    names = host.name.take(nesting.rows)
+    inside = np.flatnonzero(contains(view.steps.used_windows(), nesting.start))
     return _Operators(
-        name=names[inside],
-        start=nesting.start[inside],
-        dur=dur[inside],
-        self_ns=(dur - covered)[inside],
-        device_self=device_self[inside],
-        device_total=nesting.sums(device_self)[inside],
-        launched=np.bincount(operator, minlength=len(dur))[inside],
-        outermost=nesting.outermost(names)[inside],
-        shape=host.shape[nesting.rows][inside],
+        name=names.take(inside).astype(np.int64),
+        start=nesting.start.take(inside),
+        dur=nesting.end.take(inside) - nesting.start.take(inside),
+        self_ns=nesting.own_ns.take(inside),
+        device_self=device_self.take(inside),
+        device_total=nesting.sums(device_self).take(inside),
+        launched=launched.take(inside),
+        outermost=nesting.outermost(names).take(inside),
+        shape=host.shape.take(nesting.rows.take(inside)),
     )
 
 
@@ -114,11 +110,12 @@ def _deviations(values: Ints, keys: Ints, start: Ints, used: Intervals, wanted: 
 def _shapes(trace: Trace, operators: _Operators) -> dict[int, tuple[int, str]]:
     """Return for each operator name the number of distinct input shapes and the most frequent one."""
     shape = operators.shape
-    rows = shape >= 0
-    if not rows.any():
+    rows = np.flatnonzero(shape >= 0)
+    if not len(rows):
         return {}
     width = len(trace.shapes)
-    pairs, counts = np.unique(operators.name[rows] * width + shape[rows], return_counts=True)
+    pairs, _, which = kinds_of(operators.name.take(rows) * width + shape.take(rows))
+    counts = np.bincount(which)
     seen: dict[int, Counter[int]] = {}
     for name, code, count in zip((pairs // width).tolist(), (pairs % width).tolist(), counts.tolist(), strict=True):
         seen.setdefault(name, Counter())[code] += count
@@ -128,31 +125,27 @@ def _shapes(trace: Trace, operators: _Operators) -> dict[int, tuple[int, str]]:
 def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
     """Summarise device rows by name and engine; also return the number of distinct kernels."""
     trace, device, steps = view.trace, view.trace.device, view.steps
-    inside = contains(steps.used_timed(), device.start) & (device.kind != DeviceKind.MARKER)
-    if not inside.any():
+    rows = np.flatnonzero(contains(steps.used_timed(), device.start) & (device.kind != DeviceKind.MARKER))
+    if not len(rows):
         return [], 0
     width = len(trace.engines)
     # On engines whose rows are lanes of one kernel (tracks with an engine), overlapping rows of one name are one
     # activation.
-    laned = np.array([t.engine is not None for t in trace.tracks], dtype=bool)[device.track]
+    laned = np.array([t.engine is not None for t in trace.tracks], dtype=bool).take(device.track.take(rows))
+    many, one = rows.compress(laned), rows.compress(~laned)
     key = device.name.astype(np.int64) * width + device.engine
-    many, one = inside & laned, inside & ~laned
-    k, s, e, rows = clusters(key[many], device.start[many], device.end[many])
+    k, s, e, merged = clusters(key[many], device.start[many], device.end[many])
     keys = np.concatenate([k, key[one]])
     lengths = np.concatenate([e - s, device.dur[one]])
     starts = np.concatenate([s, device.start[one]])
-    row_count = np.bincount(kinds_of(keys)[2], weights=np.concatenate([rows, np.ones(int(one.sum()))])).astype(np.int64)
+    which = kinds_of(keys)[2]
+    row_count = np.bincount(which, weights=np.concatenate([merged, np.ones(len(one))])).astype(np.int64)
     stats = group(keys, lengths)
     used = int(steps.used.sum())
     order = np.lexsort((stats.key, -stats.total))[:MAX_ROWS]
-    deviation = _deviations(lengths, keys, starts, steps.used_timed(), stats.key[order])
-    sort = stable_order(key[inside])
-    sorted_keys, kinds, dtypes, recipes = (
-        key[inside][sort],
-        device.kind[inside][sort],
-        device.dtype[inside][sort],
-        device.recipe[inside][sort],
-    )
+    deviation = _deviations(lengths, which, starts, steps.used_timed(), order)
+    rows = rows.take(stable_order(key.take(rows)))
+    sorted_keys, kinds, dtypes, recipes = (c.take(rows) for c in (key, device.kind, device.dtype, device.recipe))
     out = []
     for i in order.tolist():
         code = int(stats.key[i])
@@ -175,7 +168,7 @@ def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
                 p90_ns=int(stats.p90[i]),
                 max_ns=int(stats.max[i]),
                 recipes=int((recipe >= 0).sum()) or None,
-                total_deviation_ns=deviation[code],
+                total_deviation_ns=deviation[i],
             )
         )
     return out, len(stats.key)

@@ -44,10 +44,10 @@ class Placement:
 
         def when(*activities: Activity) -> Intervals:
             rows = main & any_of(host.activity, activities) & (host.kind != HostKind.RUNTIME)
-            return union(host.start[rows], host.end[rows])
+            return union(host.start, host.end, rows)
 
         named = annotated(view, OPTIMIZING)
-        optimizer = union_of(when(Activity.OPTIMIZER), union(host.start[named], host.end[named]))
+        optimizer = union_of(when(Activity.OPTIMIZER), union(host.start, host.end, named))
         self.optimizer = subtract(optimizer, when(Activity.CLOSURE))
         self.loader = loading(view)
         # Rows of one OS thread may lie on several tracks (bridge rows); modules and operators are on one of them.

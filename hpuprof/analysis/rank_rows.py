@@ -38,7 +38,7 @@ class RankRows:
     @cached_property
     def host_roles(self) -> Bytes8:
         """`Role` of each host row's thread, shape `(len(trace.host),)`."""
-        return self.roles[self.trace.host.track]
+        return self.roles.take(self.trace.host.track)
 
     @cached_property
     def on_path(self) -> Mask:

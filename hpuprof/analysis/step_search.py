@@ -83,11 +83,11 @@ class LaunchedWork:
         device = trace.device
         real = device.kind != DeviceKind.MARKER
         rows = np.flatnonzero(real & (launched >= 0))
-        when = trace.host.start[launched[rows]]
+        when = trace.host.start.take(launched.take(rows))
         order = np.argsort(when, kind="stable")
-        rows, when = rows[order], when[order]
-        dur = (device.end - device.start)[rows]
-        own = np.where(device.kind[rows] == DeviceKind.COMMUNICATION, 0, dur)
+        rows, when = rows.take(order), when.take(order)
+        dur = device.dur.take(rows)
+        own = np.where(device.kind.take(rows) == DeviceKind.COMMUNICATION, 0, dur)
         return cls(when, own, dur, len(rows) > 0 and len(rows) >= _LINKED_SHARE * int(real.sum()))
 
     def rows_in(self, low: Ints, high: Ints) -> Ints:
@@ -160,7 +160,7 @@ def marker_rows(trace: Trace, wanted: Mask) -> Ints:
     """Return annotations and operators of some names (a mask of `trace.names`)."""
     host = trace.host
     kind_ok = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
-    return np.flatnonzero(wanted[host.name] & kind_ok)
+    return np.flatnonzero(wanted.take(host.name) & kind_ok if wanted.any() else wanted[:0])
 
 
 def _start_to_start(trace: Trace, wanted: Mask, source: str) -> Windows | None:

@@ -89,7 +89,8 @@ class Steps:
         """Return the step that holds each instant, -1 for none; in the host's windows or others of the steps."""
         start, end = (windows.start, windows.end) if windows else (self.start, self.end)
         at = search_sorted(start, when, right=True) - 1
-        return np.where((at >= 0) & (when < np.append(end, 0)[np.maximum(at, 0)]), at, -1)
+        # The place before all steps is the last one, which no instant precedes.
+        return np.where(when < np.append(end, np.iinfo(np.int64).min).take(at, mode="wrap"), at, -1)
 
     def used_windows(self) -> Intervals:
         """Return the host's windows of the used steps (neighbours stay separate, so that steps can be told apart)."""
@@ -129,7 +130,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     """
     work = LaunchedWork.of(trace, launched)
     cold = setting_up(trace, launched)
-    windows = find_windows(trace, roles, work, union(trace.host.start[cold], trace.host.end[cold]))
+    windows = find_windows(trace, roles, work, union(trace.host.start, trace.host.end, cold))
     seen = describe(trace, links.nesting, work, windows)
     completion = completion_windows(trace, launched, windows.start, windows.end)
     wall = completion.dur if completion else windows.end - windows.start
@@ -253,4 +254,4 @@ def compile_intervals(trace: Trace) -> Intervals:
 
 def _when(trace: Trace, activity: Activity) -> Intervals:
     rows = trace.host.activity == activity
-    return union(trace.host.start[rows], trace.host.end[rows])
+    return union(trace.host.start, trace.host.end, rows)

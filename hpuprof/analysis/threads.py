@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hpuprof.analysis.links import in_no_other
 from hpuprof.model.arrays import Mask, any_of
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -87,27 +88,26 @@ def backward_names(trace: Trace) -> Mask:
 
 def _thread_counts(trace: Trace, threads: dict[str, list[int]]) -> dict[str, _Counts]:
     host = trace.host
-    engine = backward_names(trace)
-    operators = host.kind == HostKind.OP
-    outermost = np.zeros(len(host), dtype=bool)
-    for mine in threads.values():
-        own = np.zeros(len(trace.tracks), dtype=bool)
-        own[mine] = True
-        rows = np.flatnonzero(operators & own[host.track])
-        reach = np.maximum.accumulate(host.end[rows])
-        outermost[rows[np.append([True], host.start[rows[1:]] >= reach[:-1])[: len(rows)]]] = True
-    masks = {
-        "steps": host.activity == Activity.STEP,
-        "annotations": host.kind == HostKind.ANNOTATION,
-        "python": host.kind == HostKind.PYTHON,
+    operators = np.flatnonzero(host.kind == HostKind.OP)
+    engine = backward_names(trace).take(host.name.take(operators))
+    thread = np.full(len(trace.tracks), len(threads), dtype=np.int32)  # threadless tracks count for none
+    for i, mine in enumerate(threads.values()):
+        thread[mine] = i
+    outermost = in_no_other(
+        thread.take(host.track.take(operators)), host.start.take(operators), host.end.take(operators)
+    )
+    rows = {
+        "steps": np.flatnonzero(host.activity == Activity.STEP),
+        "annotations": np.flatnonzero(host.kind == HostKind.ANNOTATION),
+        "python": np.flatnonzero(host.kind == HostKind.PYTHON),
         "operators": operators,
-        "runtime": host.kind == HostKind.RUNTIME,
-        "launches": (host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH),
-        "backward": operators & engine[host.name],
-        "outermost": outermost,
-        "nodes": outermost & engine[host.name],
+        "runtime": np.flatnonzero(host.kind == HostKind.RUNTIME),
+        "launches": np.flatnonzero(any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))),
+        "backward": operators.compress(engine),
+        "outermost": operators.compress(outermost),
+        "nodes": operators.compress(outermost & engine),
     }
-    counts = {name: np.bincount(host.track[mask], minlength=len(trace.tracks)) for name, mask in masks.items()}
+    counts = {name: np.bincount(host.track.take(of), minlength=len(trace.tracks)) for name, of in rows.items()}
     return {
         thread: _Counts(**{name: int(count[mine].sum()) for name, count in counts.items()})
         for thread, mine in threads.items()

@@ -8,7 +8,7 @@ each in one pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial, reduce
 
 import numpy as np
 
@@ -60,8 +60,11 @@ def union(start: Ints, end: Ints, rows: Mask | None = None) -> Intervals:
     if native.unite_intervals is not None:
         found = np.empty((2, len(start)), dtype=np.int64)
         count = native.unite_intervals(found, int64s(start), int64s(end), rows)
-        if count >= 0:
-            return _of(found, count)
+        if count < 0:
+            order = np.argsort(start, kind="stable")
+            rows = rows if rows is None else rows[order]
+            count = native.unite_intervals(found, int64s(start[order]), int64s(end[order]), rows)
+        return _of(found, count)
     keep = end > start
     if rows is not None:
         keep &= rows
@@ -87,9 +90,9 @@ def _of(found: Ints, count: int) -> Intervals:
     return Intervals(found[0, :count].copy(), found[1, :count].copy()) if count else EMPTY
 
 
-def _combined(combine: native.Counted, a: Intervals, b: Intervals, *, without: bool) -> Intervals:
+def _combined(combine: native.Counted, how: str, a: Intervals, b: Intervals) -> Intervals:
     found = np.empty((2, len(a) + len(b)), dtype=np.int64)
-    return _of(found, combine(found, (int64s(a.start), int64s(a.end)), (int64s(b.start), int64s(b.end)), without))
+    return _of(found, combine(how, found, (int64s(a.start), int64s(a.end)), (int64s(b.start), int64s(b.end))))
 
 
 def union_of(*sets: Intervals) -> Intervals:
@@ -99,6 +102,8 @@ def union_of(*sets: Intervals) -> Intervals:
         return EMPTY
     if len(sets) == 1:
         return sets[0]
+    if native.combine_intervals is not None:
+        return reduce(partial(_combined, native.combine_intervals, "or"), sets)
     return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))
 
 
@@ -125,7 +130,7 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     if not len(a) or not len(b):
         return EMPTY
     if native.combine_intervals is not None:
-        return _combined(native.combine_intervals, a, b, without=False)
+        return _combined(native.combine_intervals, "and", a, b)
     # Both sets are disjoint, so each b meets a contiguous run of a's: from the first a that ends after b starts
     # to the last a that starts before b ends.
     first = a.end.searchsorted(b.start, side="right")
@@ -145,7 +150,7 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     if not len(a) or not len(b):
         return a
     if native.combine_intervals is not None:
-        return _combined(native.combine_intervals, a, b, without=True)
+        return _combined(native.combine_intervals, "without", a, b)
     low, high = int(a.start[0]), int(a.end[-1])
     return intersect(a, complement(b, low, high))
 

@@ -194,7 +194,7 @@ class Trace:
 
     def host_named(self, fits: Callable[[str], object]) -> Mask:
         """Mark the host rows whose names fit."""
-        return self.named(fits)[self.host.name]
+        return self.named(fits).take(self.host.name)
 
     @property
     def first_device(self) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class Trace:
         devices = self.header.get("deviceProperties")
         return devices[0] if isinstance(devices, list) and devices and isinstance(devices[0], dict) else {}
 
-    @property
+    @cached_property
     def end_ns(self) -> int:
         """The last end of any row, ns since the first row."""
         ends = [int(rows.end.max()) for rows in (self.host, self.device) if len(rows)]
