@@ -25,8 +25,10 @@ def action_rows(view: RankView) -> list[ActionRow]:
     host = trace.host
     modules = trace.named(lambda n: n.startswith(_MODULE))
     named = (host.kind == HostKind.ANNOTATION) & (host.activity != Activity.STEP)
-    named |= (host.kind == HostKind.PYTHON) & modules[host.name]
-    rows = np.flatnonzero(named & contains(steps.used_windows(), host.start))
+    if modules.any():
+        named |= (host.kind == HostKind.PYTHON) & modules[host.name]
+    rows = np.flatnonzero(named)
+    rows = rows[contains(steps.used_windows(), host.start[rows])]
     if not len(rows):
         return []
     names = host.name[rows].astype(np.int64)

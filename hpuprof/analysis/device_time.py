@@ -42,11 +42,7 @@ class DeviceTime:
 def device_time(trace: Trace) -> DeviceTime:
     """Merge device rows per kind and per engine; markers occupy nothing."""
     device = trace.device
-    kinds = {
-        k: union(device.start, device.end, device.kind == k)
-        for k in DeviceKind
-        if k != DeviceKind.MARKER
-    }
+    kinds = {k: union(device.start, device.end, device.kind == k) for k in DeviceKind if k != DeviceKind.MARKER}
     compute, communication, copy = kinds[DeviceKind.COMPUTE], kinds[DeviceKind.COMMUNICATION], kinds[DeviceKind.COPY]
     real = device.kind != DeviceKind.MARKER
     rows = np.flatnonzero(real)

@@ -109,7 +109,7 @@ def precision_rows(view: RankView) -> list[PrecisionRow]:
         mine = compute & (device.engine == engine)
         for code in np.unique(device.dtype[mine]).tolist():
             rows = mine & (device.dtype == code)
-            times[trace.dtypes[code] if code >= 0 else "unknown"] = union(device.start[rows], device.end[rows]).total_ns
+            times[trace.dtypes[code] if code >= 0 else "unknown"] = union(device.start, device.end, rows).total_ns
         total = max(1, sum(times.values()))
         out += [
             PrecisionRow(engine=trace.engines[engine], dtype=name, busy_ns=ns, fraction=ns / total)

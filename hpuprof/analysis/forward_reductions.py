@@ -25,8 +25,7 @@ def forward_reduction_share(view: RankView) -> float | None:
         code for code in np.unique(device.name[rows]).tolist() if collective_op(trace.names[code]) == "all_reduce"
     }
     rows = rows[np.isin(device.name[rows], list(reducing))]
-    engine = backward_names(trace)
-    nodes = np.flatnonzero(engine[host.name]) if len(host) else np.empty(0, dtype=np.int64)
+    nodes = np.flatnonzero(backward_names(trace).take(host.name))
     launched = host.start[view.links.launch[rows]]
     step = steps.holding(launched)
     inside = step >= 0

@@ -19,7 +19,7 @@ from hpuprof.analysis.placement import Placement
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialect_activities import copies_to_device, copies_to_host
-from hpuprof.model.arrays import Ints, Mask, any_of
+from hpuprof.model.arrays import Ints, Mask, any_of, kinds_of
 from hpuprof.model.intervals import measure, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Bytes8
@@ -129,7 +129,7 @@ _AWAITED_BY_KIND = {
 def host_calls(view: RankRows, placement: Placement) -> HostCalls:
     """Find the calls of a trace."""
     host, nesting = view.trace.host, view.links.nesting
-    threads = thread_codes(view.trace)[host.track]
+    threads = thread_codes(view.trace).take(host.track)
     kind, inside = _runtime_calls(view, threads)
     _without_calls(view, threads, kind)
     loading = np.flatnonzero(host.activity == Activity.LOADER_WAIT)
@@ -137,18 +137,20 @@ def host_calls(view: RankRows, placement: Placement) -> HostCalls:
     row = np.flatnonzero(kind)
     place = np.full(len(host), -1, dtype=np.int64)
     place[nesting.rows] = np.arange(len(nesting.rows))
-    around = nesting.innermost(placement.lane[host.track[row]], host.start[row])
-    operator = np.where(place[row] >= 0, place[row], around)
-    kinds = kind[row]
+    track, start = host.track.take(row), host.start.take(row)
+    around = nesting.innermost(placement.lane.take(track), start)
+    own = place.take(row)
+    operator = np.where(own >= 0, own, around)
+    kinds = kind.take(row)
     _name_reads(view, row, kinds, operator)
-    places = placement.of(host.track[row], host.start[row])
+    places, within = placement.of(track, start), inside.take(row)
     return HostCalls(
         row=row,
         kind=kinds,
-        awaits=np.where(inside[row], Awaited.NOTHING, _awaited(view, threads, row, kinds)).astype(np.int8),
+        awaits=np.where(within, np.int8(Awaited.NOTHING), _awaited(view, threads, row, kinds)),
         completes=_completed(kinds, operator),
-        inside=inside[row],
-        path=program_tracks(view)[host.track[row]],
+        inside=within,
+        path=program_tracks(view).take(track),
         operator=operator,
         step=places.step,
         phase=places.phase,
@@ -159,14 +161,14 @@ def host_calls(view: RankRows, placement: Placement) -> HostCalls:
 def program_tracks(view: RankRows) -> Mask:
     """Mark the tracks of the program: main, autograd, and any other thread with its share of launches."""
     launch = view.links.launch
-    launches = np.bincount(view.trace.host.track[launch[launch >= 0]], minlength=len(view.roles))
+    launches = np.bincount(view.trace.host.track.take(launch.compress(launch >= 0)), minlength=len(view.roles))
     path: Mask = on_host_path(view.roles) | (launches > OTHER_THREAD_SHARE * max(1, launches.sum()))
     return path
 
 
 def _outer(view: RankRows, threads: Ints, rows: Ints) -> Mask:
     host = view.trace.host
-    return in_no_other(threads[rows], host.start[rows], host.end[rows])
+    return in_no_other(threads.take(rows), host.start.take(rows), host.end.take(rows))
 
 
 def _runtime_calls(view: RankRows, threads: Ints) -> tuple[Bytes8, Mask]:
@@ -177,29 +179,29 @@ def _runtime_calls(view: RankRows, threads: Ints) -> tuple[Bytes8, Mask]:
     trace, links, hosts = view.trace, view.links, view.hosts
     host, device = trace.host, trace.device
     runtime = host.kind == HostKind.RUNTIME
-    kind = np.zeros(len(host), dtype=np.int8)
-    for activity, made in _KIND_OF.items():
-        kind[runtime & (host.activity == activity)] = made
+    kind_of = np.zeros(max(Activity) + 1, dtype=np.int8)
+    kind_of[list(_KIND_OF)] = list(_KIND_OF.values())
+    kind = kind_of.take(host.activity) * runtime
     # Of a call that no rule knows, what it launched shows the kind.
     linked = np.flatnonzero(links.launch >= 0)
-    unknown = linked[kind[links.launch[linked]] == 0]
+    unknown = linked.compress(kind.take(links.launch.take(linked)) == 0)
     copying = device.kind[unknown] == DeviceKind.COPY
     kind[links.launch[unknown]] = np.where(copying, HostCallKind.COPY, HostCallKind.OTHER)
-    copies = runtime & (kind == HostCallKind.COPY)
-    names = {i: trace.names[i] for i in np.unique(host.name[copies]).tolist()}
+    copies = np.flatnonzero(runtime & (kind == HostCallKind.COPY))
+    names = host.name[copies]
     for made, known, says in (
         (HostCallKind.READ, hosts.copy_to_host, copies_to_host),
         (HostCallKind.UPLOAD, hosts.copy_to_device, copies_to_device),
     ):
-        told = np.isin(host.name, [i for i, name in names.items() if says(name)])
-        kind[copies & (known | told)] = made
+        told = np.isin(names, [i for i in kinds_of(names)[0].tolist() if says(trace.names[i])])
+        kind[copies[known[copies] | told]] = made
     rows = np.flatnonzero(kind)
     inside = np.zeros(len(host), dtype=bool)
     inside[rows] = ~_outer(view, threads, rows)
     launches = np.zeros(len(host), dtype=bool)
     launches[launch_calls(trace)] = True
     named = any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
-    kind[np.where(named, ~launches, inside)] = 0
+    kind *= np.where(named, launches, ~inside)
     collectives = np.flatnonzero((host.activity == Activity.COLLECTIVE) & (host.kind != HostKind.PYTHON))
     kind[collectives[_outer(view, threads, collectives)]] = HostCallKind.COLLECTIVE
     return kind, inside
@@ -212,15 +214,16 @@ def _without_calls(view: RankRows, threads: Ints, kind: Bytes8) -> None:
     which memory it reads.
     """
     host, hosts = view.trace.host, view.hosts
-    keys = threads * (view.trace.end_ns + 2)
+    span = view.trace.end_ns + 2
     calls = np.flatnonzero(any_of(kind, (HostCallKind.READ, HostCallKind.UPLOAD, HostCallKind.COPY, HostCallKind.WAIT)))
-    called = np.sort(keys[calls] + host.start[calls])
+    called = np.sort(threads[calls] * span + host.start[calls])
     blocking = np.flatnonzero(hosts.for_device)
-    blocked = np.sort(keys[blocking] + host.start[blocking])
+    blocked = np.sort(threads[blocking] * span + host.start[blocking])
     for activity, made in ((Activity.COPY_D2H, HostCallKind.READ), (Activity.COPY_H2D, HostCallKind.UPLOAD)):
         rows = np.flatnonzero((host.kind == HostKind.OP) & (host.activity == activity))
         rows = rows[_outer(view, threads, rows)]
-        low, high = keys[rows] + host.start[rows], keys[rows] + host.end[rows]
+        base = threads[rows] * span
+        low, high = base + host.start[rows], base + host.end[rows]
         bare = np.searchsorted(called, low) == np.searchsorted(called, high)
         waits = np.searchsorted(blocked, low) < np.searchsorted(blocked, high)
         if made == HostCallKind.READ and view.device_traced:
@@ -231,25 +234,26 @@ def _without_calls(view: RankRows, threads: Ints, kind: Bytes8) -> None:
 def _name_reads(view: RankRows, row: Ints, kind: Bytes8, operator: Ints) -> None:
     """Make a read of the first copy or wait in an operator that reads a value, if its direction is unknown."""
     host, nesting = view.trace.host, view.links.nesting
-    reading = operator >= 0
-    reading[reading] = host.activity[nesting.rows[operator[reading]]] == Activity.COPY_D2H
     linked = np.zeros(len(host), dtype=bool)
     linked[view.links.launch[view.links.launch >= 0]] = True
-    calling = reading & (host.kind[row] == HostKind.RUNTIME)
-    known = operator[calling & (kind == HostCallKind.READ)]
-    unclear = (kind == HostCallKind.WAIT) | ((kind == HostCallKind.COPY) & ~linked[row])
-    first = np.flatnonzero(calling & unclear & ~np.isin(operator, known))
+    calling = np.flatnonzero((operator >= 0) & (host.kind.take(row) == HostKind.RUNTIME))
+    calling = calling.compress(any_of(kind.take(calling), (HostCallKind.READ, HostCallKind.WAIT, HostCallKind.COPY)))
+    calling = calling[host.activity[nesting.rows[operator[calling]]] == Activity.COPY_D2H]
+    kinds, known = kind[calling], operator[calling[kind[calling] == HostCallKind.READ]]
+    unclear = (kinds == HostCallKind.WAIT) | ((kinds == HostCallKind.COPY) & ~linked[row[calling]])
+    first = calling[unclear & ~np.isin(operator[calling], known)]
     kind[first[np.unique(operator[first], return_index=True)[1]]] = HostCallKind.READ
 
 
 def _completed(kind: Bytes8, operator: Ints) -> Ints:
     """Return the last read or upload before each wait in its operator, -1 for none."""
-    order = np.argsort(operator, kind="stable")
+    order = np.flatnonzero(any_of(kind, (HostCallKind.READ, HostCallKind.UPLOAD, HostCallKind.WAIT)) & (operator >= 0))
+    order = order[np.argsort(operator[order], kind="stable")]
     copies = any_of(kind[order], (HostCallKind.READ, HostCallKind.UPLOAD))
     last = np.maximum.accumulate(np.where(copies, np.arange(len(order)), -1))
     found = np.full(len(kind), -1, dtype=np.int64)
-    mine = (kind[order] == HostCallKind.WAIT) & (last >= 0) & (operator[order] >= 0)
-    mine[mine] = operator[order][last[mine]] == operator[order][mine]
+    mine = (kind[order] == HostCallKind.WAIT) & (last >= 0)
+    mine[mine] = operator[order[last[mine]]] == operator[order[mine]]
     found[order[mine]] = order[last[mine]]
     return found
 
@@ -257,17 +261,18 @@ def _completed(kind: Bytes8, operator: Ints) -> Ints:
 def _awaited(view: RankRows, threads: Ints, row: Ints, kind: Bytes8) -> Bytes8:
     """Return what each call waits for."""
     host, hosts = view.trace.host, view.hosts
-    low, high = host.start[row], host.end[row]
+    low, high = host.start.take(row), host.end.take(row)
     awaits = np.zeros(len(row), dtype=np.int8)
     awaits[measure(hosts.blocked_by["queue"], low, high) > 0] = Awaited.QUEUE
     blocking = np.flatnonzero(hosts.for_device)
-    base = threads * (view.trace.end_ns + 2)
-    blocked = union(base[blocking] + host.start[blocking], base[blocking] + host.end[blocking])
-    covered = measure(blocked, base[row] + low, base[row] + high)
+    span = view.trace.end_ns + 2
+    base, own = threads[blocking] * span, threads.take(row) * span
+    blocked = union(base + host.start[blocking], base + host.end[blocking])
+    covered = measure(blocked, own + low, own + high)
     # An operator that stands for a read does more than to wait.
-    least = np.where(host.kind[row] == HostKind.OP, 0.0, BLOCKED * (high - low))
+    least = np.where(host.kind.take(row) == HostKind.OP, 0.0, BLOCKED * (high - low))
     awaits[covered > least] = Awaited.DEVICE
     for made, awaited in _AWAITED_BY_KIND.items():
         awaits[kind == made] = awaited
-    awaits[host.activity[row] == Activity.LOADER_WAIT] = Awaited.LOADER
+    awaits[host.activity.take(row) == Activity.LOADER_WAIT] = Awaited.LOADER
     return awaits

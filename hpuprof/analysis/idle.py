@@ -11,7 +11,7 @@ from hpuprof.analysis.links import Nesting, nest_rows
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.user_frames import UserFrames
-from hpuprof.model.arrays import Codes, Ints, kinds_of
+from hpuprof.model.arrays import Codes, Ints, kinds_of, stable_order
 from hpuprof.model.intervals import intersect, measure
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.tables import GapCauseRow, GapOperatorRow, GapRow
@@ -40,11 +40,12 @@ def gap_rows(view: RankView) -> list[GapRow]:
     """Return the longest gaps of the used steps, split at step borders."""
     gaps, steps = view.gaps, view.steps
     used = steps.used_timed()
-    if not len(gaps.idle) or not len(used):
-        return []
     pieces = intersect(gaps.idle, used)
+    if not len(pieces):
+        return []
     # `used_timed` keeps neighbours apart, so every piece lies in one step.
-    longest = np.lexsort((pieces.start, -pieces.dur))[:TOP_GAPS]
+    longest = np.flatnonzero(pieces.dur >= np.partition(pieces.dur, -min(TOP_GAPS, len(pieces)))[-TOP_GAPS:].min())
+    longest = longest[np.argsort(-pieces.dur[longest], kind="stable")][:TOP_GAPS]
     start, end = pieces.start[longest], pieces.end[longest]
     shares = {cause: measure(part, start, end) for cause, part in gaps.by_cause.items()}
     step = np.searchsorted(steps.timed.start, start, side="right") - 1
@@ -95,8 +96,10 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     distinct, _, inverse = kinds_of(keys)
     total = np.bincount(inverse, weights=length).astype(np.int64)
     # A gap counts once per operator, however many segments it covers.
-    inverse += piece * len(distinct)
-    gap_count = np.bincount(_distinct(inverse) % len(distinct), minlength=len(distinct))
+    by_row = stable_order(inverse)
+    row, gap = inverse.take(by_row), piece.take(by_row)
+    again = (row[1:] == row[:-1]) & (gap[1:] == gap[:-1])
+    gap_count = np.bincount(row[np.append(True, ~again)], minlength=len(distinct))
 
     def named(code: int) -> tuple[str, str, str]:
         rest, inner = divmod(int(distinct[code]), width)
@@ -108,7 +111,7 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
         )
 
     order = sorted(range(len(distinct)), key=lambda i: (-int(total[i]), named(i)))[:MAX_ROWS]
-    deviations = step_deviations(keys, length, begin, used, distinct[order])
+    deviations = step_deviations(inverse, length, begin, used, np.array(order))
     return [
         GapOperatorRow(
             cause=named(i)[0],
@@ -137,8 +140,8 @@ def _borders(nestings: list[Nesting], tracks: list[int]) -> Ints:
     """Return all instants at which a slice opens or closes on these tracks, preceded by the smallest int64."""
     found = [np.array([np.iinfo(np.int64).min], dtype=np.int64)]
     for nesting in nestings:
-        mine = np.isin(nesting.track, tracks)
-        found += [nesting.start[mine], nesting.end[mine]]
+        mine = np.isin(np.arange(int(nesting.track.max(initial=-1)) + 1), tracks).take(nesting.track)
+        found += [nesting.start.compress(mine), nesting.end.compress(mine)]
     return _distinct(np.concatenate(found))
 
 
@@ -179,7 +182,7 @@ def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: Ints) -> C
     def ask(track: Codes, places: Ints) -> None:
         at = nesting.innermost(track, when[places])
         found = at >= 0
-        out[places[found]] = trace.host.name[nesting.rows[at[found]]]
+        out[places.compress(found)] = trace.host.name.take(nesting.rows.take(at.compress(found)))
 
     for low in range(0, len(when), _AT_ONCE):
         for track in tracks[:_FEW]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from hpuprof.analysis.groups import members, percentile
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, any_of
 from hpuprof.model.intervals import contains
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.tables import LaunchRow, QueuePoint
@@ -25,26 +25,28 @@ def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
     trace, links, launched = view.trace, view.links, view.launched
     host, device = trace.host, trace.device
     used = view.steps.used_windows()
-    is_launch = (host.kind == HostKind.RUNTIME) & (
-        (host.activity == Activity.LAUNCH) | (host.activity == Activity.GRAPH_LAUNCH)
-    )
-    calls = np.flatnonzero(is_launch & contains(used, host.start))
+    is_launch = (host.kind == HostKind.RUNTIME) & any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
+    calls = np.flatnonzero(is_launch)
+    calls = calls.compress(contains(used, host.start.take(calls)))
     if not len(calls):
         return [], []
     known = np.flatnonzero(launched >= 0)
     first_start = np.full(len(host), -1, dtype=np.int64)
     # Device rows are sorted by start, so writing backwards leaves each call's first row.
     first_start[launched[known][::-1]] = device.start[known][::-1]
+    chosen = np.zeros(len(host), dtype=bool)
+    chosen[calls] = True
     single = np.flatnonzero(links.launch >= 0)
-    single = single[np.isin(links.launch[single], calls)]
-    single = single[host.activity[links.launch[single]] == Activity.LAUNCH]
-    short = device.dur[single] < host.dur[links.launch[single]]
+    launch = links.launch.take(single)
+    once = chosen.take(launch) & (host.activity.take(launch) == Activity.LAUNCH)
+    single, launch = single.compress(once), launch.compress(once)
+    short = device.dur.take(single) < host.dur.take(launch)
     depth, points = _queue(view)
 
     def row(name: str, counted: Ints, called: Ints, quick: Mask, *, everything: bool) -> LaunchRow:
-        start = first_start[called]
+        start = first_start.take(called)
         has = start >= 0
-        latency = np.maximum(start[has] - host.end[called[has]], 0)
+        latency = np.maximum(start.compress(has) - host.end.take(called.compress(has)), 0)
         return LaunchRow(
             call=name,
             count=len(counted),
@@ -60,11 +62,9 @@ def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
         )
 
     groups = sorted(members(host.name[calls]), key=lambda part: (-len(part[1]), trace.names[part[0]]))
-    short_of = {n: short[places] for n, places in members(host.name[links.launch[single]])}
-    chosen = np.zeros(len(host), dtype=bool)
-    chosen[calls] = True
-    once = view.calls.launches
-    out = [row("(all)", once[chosen[once]], calls, short, everything=True)]
+    short_of = {n: short[places] for n, places in members(host.name.take(launch))}
+    counted = view.calls.launches
+    out = [row("(all)", counted.compress(chosen.take(counted)), calls, short, everything=True)]
     for n, places in groups:
         mine = calls[places]
         out.append(row(trace.names[n], mine, mine, short_of.get(n, short[:0]), everything=False))
@@ -78,11 +78,11 @@ def _queue(view: RankView) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
     used = steps.used_windows()
     if not len(linked) or not len(used):
         return None, []
-    put, taken = trace.host.start[links.launch[linked]], trace.device.start[linked]
+    put, taken = trace.host.start.take(links.launch.take(linked)), trace.device.start.take(linked)
     time = np.concatenate([put, taken])
-    change = np.concatenate([np.ones(len(put), dtype=np.int64), -np.ones(len(taken), dtype=np.int64)])
-    order = np.lexsort((-change, time))
-    time, depth = time[order], np.cumsum(change[order])
+    change = np.repeat(np.array([1, -1]), len(linked))
+    order = np.argsort(time, kind="stable")
+    time, depth = time.take(order), np.cumsum(change.take(order))
     low, high = int(steps.start[0]), int(steps.end[-1])
     # Area under the depth curve up to any instant: each window costs one lookup.
     area = np.concatenate([[0], np.cumsum(depth[:-1] * np.diff(time))]).astype(np.float64)
@@ -93,9 +93,8 @@ def _queue(view: RankView) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
         return np.where(at >= 0, area[safe] + depth[safe] * (when - time[safe]), 0.0)
 
     mean = float((area_before(used.end) - area_before(used.start)).sum()) / max(1, used.total_ns)
-    inside = contains(used, time)
     width = max(1, -(-(high - low) // QUEUE_POINTS))
-    shown = (time >= low) & (time < high)
+    shown = slice(*np.searchsorted(time, [low, high]).tolist())
     slot = (time[shown] - low) // width
     deepest = np.full(int((high - low - 1) // width) + 1, 0, dtype=np.int64)
     # A slice without a change keeps its initial depth.
@@ -103,4 +102,4 @@ def _queue(view: RankView) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
     deepest = np.where(begin >= 0, depth[np.maximum(begin, 0)], 0)
     np.maximum.at(deepest, slot, depth[shown])
     points = [QueuePoint(start_ns=low + width * i, depth=int(d)) for i, d in enumerate(deepest.tolist())]
-    return (mean, int(depth[inside].max(initial=0))), points
+    return (mean, int(depth.compress(contains(used, time)).max(initial=0))), points

@@ -349,10 +349,10 @@ def running_node(view: RankRows, nodes: Ints, track: Codes, when: Ints) -> Ints:
     if not len(nodes):
         return np.full(len(when), -1, dtype=np.int64)
     nesting, span = view.links.nesting, view.trace.end_ns + 2
-    keys = nesting.track[nodes].astype(np.int64) * span + nesting.start[nodes]
+    keys = nesting.track.take(nodes).astype(np.int64) * span + nesting.start.take(nodes)
     at = search_sorted(keys, track.astype(np.int64) * span + when, right=True) - 1
-    near = nodes[np.maximum(at, 0)]
-    return np.where((at >= 0) & (nesting.track[near] == track) & (when < nesting.end[near]), at, -1)
+    near = nodes.take(np.maximum(at, 0))
+    return np.where((at >= 0) & (nesting.track.take(near) == track) & (when < nesting.end.take(near)), at, -1)
 
 
 # ---------------------------------------------------------------------------------------------------------------

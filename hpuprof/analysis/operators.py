@@ -86,7 +86,9 @@ class _Operators:
 def _operators(view: RankView) -> _Operators:
     host, device, links, nesting = view.trace.host, view.trace.device, view.links, view.links.nesting
     # Device rows without an operator count for one before all others.
-    device_self = np.bincount(links.operator + 1, weights=device.dur, minlength=len(nesting.rows) + 1)[1:].astype(np.int64)
+    device_self = np.bincount(links.operator + 1, weights=device.dur, minlength=len(nesting.rows) + 1)[1:].astype(
+        np.int64
+    )
     launched = np.bincount(links.operator + 1, minlength=len(nesting.rows) + 1)[1:]
     names = host.name.take(nesting.rows)
     inside = np.flatnonzero(contains(view.steps.used_windows(), nesting.start))

@@ -15,7 +15,7 @@ import numpy as np
 from hpuprof.analysis.links import Nesting, launch_calls
 from hpuprof.analysis.step_search import DIGITS, LIGHTNING_EVAL, LaunchedWork, Windows
 from hpuprof.analysis.threads import backward_names
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of
 from hpuprof.model.schema import Activity
 from hpuprof.model.trace import Trace
 
@@ -75,19 +75,19 @@ class Launched:
 def describe(trace: Trace, nesting: Nesting, work: LaunchedWork, windows: Windows) -> Launched:
     """Count what each step launches."""
     host, count = trace.host, len(windows)
-    top = nesting.rows[nesting.parent < 0]
-    step = step_at(windows, host.start[top])
-    top, step = top[step >= 0], step[step >= 0]
+    top = nesting.rows.compress(nesting.parent < 0)
+    step = step_at(windows, host.start.take(top))
+    top, step = top.compress(step >= 0), step.compress(step >= 0)
     plain = {name: i for i, name in enumerate(dict.fromkeys(DIGITS.sub("#", n) for n in trace.names))}
     code = np.array([plain[DIGITS.sub("#", n)] for n in trace.names], dtype=np.int64)[host.name[top]]
-    seen, column = np.unique(code, return_inverse=True)
+    seen, _, column = kinds_of(code)
     if count * len(seen) > _MOST_CELLS:
         seen, column = seen[:1], np.zeros(len(top), dtype=np.int64)
     operators = np.bincount(step * len(seen) + column, minlength=count * len(seen)).reshape(count, len(seen))
     calls = launch_calls(trace)
     replays = calls[host.activity[calls] == Activity.GRAPH_LAUNCH]
-    backward = backward_names(trace)[host.name]
-    trains = backward | (host.activity == Activity.OPTIMIZER)
+    trains = backward_names(trace).take(host.name)
+    trains |= host.activity == Activity.OPTIMIZER
     none = np.zeros(count, dtype=np.int64)
     return Launched(
         operators=operators,
@@ -95,7 +95,7 @@ def describe(trace: Trace, nesting: Nesting, work: LaunchedWork, windows: Window
         graph_launches=counted(windows, host.start[replays]),
         rows=work.rows_in(windows.start, windows.end) if work.known else none,
         work_ns=work.own_in(windows.start, windows.end) if work.known else none,
-        trains=counted(windows, host.start[trains]) > 0,
+        trains=counted(windows, host.start.compress(trains)) > 0,
     )
 
 

@@ -26,8 +26,9 @@ class UserFrames:
         self._trace, self._nesting = trace, links.nesting
         self._thread = thread_codes(trace)
         host = trace.host
-        own = trace.named(_own)
-        rows = np.flatnonzero((host.kind == HostKind.PYTHON) & own[host.name])
+        rows = np.flatnonzero(host.kind == HostKind.PYTHON)
+        if len(rows):
+            rows = rows[trace.named(_own)[host.name[rows]]]
         thread = self._thread[host.track[rows]].astype(np.int32)
         order = np.argsort(thread, kind="stable")
         rows = rows[order]

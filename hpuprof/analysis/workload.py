@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-import numpy as np
-
+from hpuprof.model.arrays import kinds_of
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
 
@@ -53,5 +52,5 @@ def workload(trace: Trace) -> Workload:
     for server, pattern in _SERVERS:
         if any(pattern.search(n) for n in names):
             return Workload(SERVING, server)
-    operators = {names[code] for code in np.unique(trace.host.name[trace.host.kind == HostKind.OP]).tolist()}
+    operators = {names[code] for code in kinds_of(trace.host.name.compress(trace.host.kind == HostKind.OP))[0].tolist()}
     return Workload(INFERENCE if any(_MODEL.search(n) for n in operators) else "", "")

@@ -7,6 +7,7 @@ import numpy as np
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.efficiency.peaks import Peak
 from hpuprof.efficiency.traffic import TRAFFIC, traffic
+from hpuprof.model.arrays import kinds_of
 from hpuprof.model.intervals import contains
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import UtilisationRow
@@ -20,16 +21,18 @@ def moving_rows(view: RankView, peak: Peak | None, room: int) -> tuple[list[Util
     trace, nesting, operator = view.trace, view.links.nesting, view.links.operator
     if not len(nesting.rows):
         return [], 0
-    computing = (operator >= 0) & (trace.device.kind == DeviceKind.COMPUTE)
-    device = np.bincount(operator[computing], weights=trace.device.dur[computing], minlength=len(nesting.rows))
+    computing = trace.device.dur * (trace.device.kind == DeviceKind.COMPUTE)
+    device = np.bincount(operator + 1, weights=computing, minlength=len(nesting.rows) + 1)[1:]
     known = trace.named(lambda name: name in TRAFFIC)
-    at = np.flatnonzero((device > 0) & known[trace.host.name[nesting.rows]])
+    at = np.flatnonzero(device > 0)
+    at = at[known[trace.host.name[nesting.rows[at]]]]
     at = at[contains(view.steps.used_windows(), nesting.start[at])]
     host, row = trace.host, nesting.rows[at]
     recorded = (host.shape[row] >= 0) & (host.detail[row] >= 0)
     at, row = at[recorded], row[recorded]
     key = host.name[row].astype(np.int64) * (len(trace.shapes) + 1) + host.shape[row]
-    _, first, which, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    _, first, which = kinds_of(key)
+    count = np.bincount(which)
     total = np.bincount(which, weights=device[at], minlength=len(first))
     used, rows = max(1, int(view.steps.used.sum())), []
     for i in np.argsort(-total, kind="stable").tolist():

@@ -18,7 +18,7 @@ from hpuprof.analysis.threads import backward_names
 from hpuprof.efficiency.formulas import FORMULAS, Work, matrix_work
 from hpuprof.efficiency.peaks import Peak, peak_of
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of
 from hpuprof.model.intervals import contains, measure, union
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.tables import ModuleRow, UtilisationRow
@@ -49,18 +49,21 @@ class Utilisation:
         trace, nesting = view.trace, view.links.nesting
         host, rows = trace.host, nesting.rows
         counted = trace.named(lambda name: name in FORMULAS)
-        named = np.flatnonzero(counted[host.name[rows]]) if len(rows) else np.empty(0, dtype=np.int64)
+        named = np.flatnonzero(counted.take(host.name.take(rows)))
         name, shape, detail = (c[rows[named]].astype(np.int64) for c in (host.name, host.shape, host.detail))
         # Shapes are keys of the table, types and values are not: calls with equal ones are one row.
         key = name * (len(trace.shapes) + 1) + shape
         _, first, which = np.unique(key * (len(trace.details) + 1) + detail, return_index=True, return_inverse=True)
         found = [_work(view, int(name[i]), int(shape[i]), int(detail[i])) for i in first.tolist()]
         known = np.array([work is not None for work in found], dtype=bool)[which]
-        with_work, with_name = (np.zeros(len(rows), dtype=np.int64) for _ in range(2))
-        with_work[named[known]], with_name[named] = 1, 1
-        innermost = known & (nesting.sums(with_work)[named] == 1)
+        with_work = np.zeros(len(rows), dtype=bool)
+        with_work[named[known]] = True
+        before = np.cumsum(np.append(False, with_work), dtype=np.int64)
+        worked = before[nesting.stop[named]] - before[named]  # by the operator and those inside it
+        innermost = known & (worked == 1)
         # An operator without shapes does no harm around or inside one that has them.
-        alone = ~known & (nesting.sums(with_work)[named] == 0) & (nesting.around(with_work.astype(bool))[named] == 0)
+        alone = np.flatnonzero(~known & (worked == 0))
+        harmful = bool(len(alone)) and bool((nesting.around(with_work)[named[alone]] == 0).any())
         position = named[innermost]
         return cls(
             view,
@@ -69,7 +72,7 @@ class Utilisation:
             [work or Work(0, None, "") for work in found],
             which[innermost],
             key[innermost],
-            bool(len(position)) and not alone.any() and not (host.activity == Activity.GRAPH_LAUNCH).any(),
+            bool(len(position)) and not harmful and not (host.activity == Activity.GRAPH_LAUNCH).any(),
             recomputed(view, position),
         )
 
@@ -164,14 +167,13 @@ class Utilisation:
         inside = contains(view.steps.used_windows(), nesting.start[self.position])
         if not inside.any():
             return [], 0, []
-        linked = view.links.operator >= 0
-        direct = np.bincount(
-            view.links.operator[linked], weights=view.trace.device.dur[linked], minlength=len(nesting.rows)
-        ).astype(np.int64)
-        device = nesting.sums(direct)[self.position]
-        keys, first, which, count = np.unique(
-            self.key[inside], return_index=True, return_inverse=True, return_counts=True
-        )
+        # Device rows without an operator count for one before all others.
+        direct = np.bincount(view.links.operator + 1, weights=view.trace.device.dur, minlength=len(nesting.rows) + 1)
+        direct[0] = 0
+        before = np.cumsum(direct.astype(np.int64))
+        device = before[nesting.stop[self.position]] - before[self.position]
+        keys, first, which = kinds_of(self.key[inside])
+        count = np.bincount(which)
         total = np.bincount(which, weights=device[inside]).astype(np.int64)
         flops = np.bincount(which, weights=self.flops[inside])
         out, beyond = [], 0
@@ -246,8 +248,9 @@ def recomputed(view: RankView, position: Ints) -> Mask:
     and the forward thread's id 0.
     """
     host, nesting = view.trace.host, view.links.nesting
+    rows = nesting.rows.take(position)
+    again: Mask = (host.sequence.take(rows) >= 0) & (host.forward_thread.take(rows) == 0)
     backward = backward_names(view.trace)
-    within = nesting.around(backward[host.name[nesting.rows]])[position] > 0
-    rows = nesting.rows[position]
-    again: Mask = within & (host.sequence[rows] >= 0) & (host.forward_thread[rows] == 0)
-    return again
+    if again.any() and backward.any():
+        return again & (nesting.around(backward.take(host.name.take(nesting.rows))).take(position) > 0)
+    return np.zeros(len(position), dtype=bool)
