@@ -1,6 +1,7 @@
 // Unions, intersections and lengths of half-open intervals, the loops of hpuprof/model/intervals.py, which tells what the
 // arrays mean. Each is one pass over both sides, and leaps over what lies far from the other.
 #include <algorithm>
+#include <cstring>
 
 #include "arrays.hpp"
 #include "places.hpp"
@@ -40,8 +41,13 @@ struct Found {
 bool unite(Found& found, const Given& of, const bool* rows) {
     std::int64_t reach = 0, before = 0;
     for (std::int64_t i = 0; i < of.count; ++i) {
+        if (rows != nullptr && !rows[i]) {
+            const void* next = std::memchr(rows + i, 1, of.count - i);
+            if (next == nullptr) break;
+            i = static_cast<const bool*>(next) - rows;
+        }
         const std::int64_t low = of.start[i], high = of.end[i];
-        if ((rows != nullptr && !rows[i]) || high <= low) continue;
+        if (high <= low) continue;
         if (found.count == 0 || low > reach) {
             if (found.count != 0) found.end[found.count - 1] = reach;
             found.add(low, reach = high);

@@ -8,7 +8,6 @@ of idle time count from this table, so that they cannot disagree.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +20,7 @@ from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialect_activities import copies_to_device, copies_to_host
 from hpuprof.model.arrays import Ints, Mask, any_of, kinds_of
 from hpuprof.model.intervals import measure, union
-from hpuprof.model.schema import Activity, DeviceKind, HostKind
+from hpuprof.model.schema import Activity, Code, DeviceKind, HostKind
 from hpuprof.model.trace import Bytes8
 
 OTHER_THREAD_SHARE = 0.05
@@ -30,7 +29,7 @@ BLOCKED = 0.9
 """More than this share of a call's time must be waiting for the device; by judgement."""
 
 
-class HostCallKind(IntEnum):
+class HostCallKind(Code):
     """What a host call does."""
 
     LAUNCH = 1  # enqueues device work
@@ -45,7 +44,7 @@ class HostCallKind(IntEnum):
     OTHER = 10  # any other that device rows belong to: event records, calls of a library
 
 
-class Awaited(IntEnum):
+class Awaited(Code):
     """What the host waits for in a call."""
 
     NOTHING = 0  # as far as the trace shows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +11,10 @@ from hpuprof.analysis.modules import OPTIMIZING, ModuleCalls, annotated, loading
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.model.arrays import Codes, Ints, any_of
 from hpuprof.model.intervals import Intervals, contains, subtract, union, union_of
-from hpuprof.model.schema import Activity, HostKind, Role
+from hpuprof.model.schema import Activity, Code, HostKind, Role
 
 
-class Phase(IntEnum):
+class Phase(Code):
     """Part of a training step."""
 
     BETWEEN = 0  # in the step, in none of the phases below

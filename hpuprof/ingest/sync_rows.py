@@ -18,7 +18,7 @@ class SyncNotes:
     """Collect the rows of one file, then `take()` them as a table."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, str, Any, Any, Any, Any]] = []
+        self._rows: list[tuple[SyncKind, str, Any, Any, Any, Any]] = []
 
     def add(self, events: list[Event]) -> None:
         """Add rows; those of an unknown kind of wait are left out."""

@@ -23,7 +23,7 @@ def int64s(values: npt.NDArray[np.integer]) -> Ints:
     return np.ascontiguousarray(values.astype(np.int64, casting="safe", copy=False))
 
 
-def any_of(kinds: npt.NDArray[Any], chosen: Iterable[int]) -> Mask:
+def any_of(kinds: npt.NDArray[Any], chosen: Iterable[int | np.int8]) -> Mask:
     """Whether each row is of one of the chosen kinds, numbers of 8 bits; much sooner than np.isin."""
     found: Mask = np.zeros(len(kinds), dtype=np.bool_)
     for kind in chosen:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
+
+import numpy as np
 
 
-class HostKind(IntEnum):
+class Code(np.int8, Enum):
+    """A word in a column of 8 bits; numpy compares the column with it as it is, but widens it for an `IntEnum`."""
+
+
+class HostKind(Code):
     """Kind of a host slice."""
 
     OP = 1  # a framework operator (aten::*, autograd nodes, bridge accumulation)
@@ -14,7 +20,7 @@ class HostKind(IntEnum):
     RUNTIME = 4  # a call into the driver, runtime, Synapse or the bridge
 
 
-class Activity(IntEnum):
+class Activity(Code):
     """What a host slice does, by its name. One slice has one activity."""
 
     NONE = 0
@@ -41,7 +47,7 @@ class Activity(IntEnum):
     CAPTURE = 21  # begins or ends the capture of a graph
 
 
-class DeviceKind(IntEnum):
+class DeviceKind(Code):
     """Kind of a device slice. Markers are points of interest that occupy no engine."""
 
     COMPUTE = 1
@@ -50,7 +56,7 @@ class DeviceKind(IntEnum):
     MARKER = 4
 
 
-class SyncKind(IntEnum):
+class SyncKind(Code):
     """Kind of a recorded wait."""
 
     STREAM_WAIT = 1  # a stream waits for an event of another
@@ -59,7 +65,7 @@ class SyncKind(IntEnum):
     CONTEXT = 4  # the host waits for the device
 
 
-class Role(IntEnum):
+class Role(Code):
     """Role of a host thread."""
 
     MAIN = 1
