@@ -97,15 +97,17 @@ def clusters(keys: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints
     return keys[first], start[first], np.maximum.reduceat(end, first), np.diff(np.append(first, len(keys)))
 
 
-def step_deviations(keys: Ints, values: Ints, start: Ints, used: Intervals, wanted: Ints) -> list[float | None]:
-    """Return each wanted key's standard deviation (n - 1) of its per-step sums of `values` over used steps [ns].
+def step_deviations(
+    keys: Ints, start: Ints, used: Intervals, wanted: Ints, *values: Ints
+) -> list[dict[int, float | None]]:
+    """Return for each wanted key the standard deviation (n - 1) of its per-step sums over used steps [ns].
 
-    `keys` (small numbers, from 0), `values` and `start` have one entry per row, all starting inside a used step; steps
-    without the key count as 0. None with fewer than two used steps.
+    `keys` (small numbers, from 0), `start` and each of the `values`, which are summed on their own, have one entry per
+    row, all starting inside a used step; steps without the key count as 0. None with fewer than two used steps.
     """
     count = len(used)
     if count < 2 or not len(wanted):
-        return [None] * len(wanted)
+        return [dict.fromkeys(wanted.tolist())] * len(values)
     # Rows of all other keys go to a line of their own, the last.
     line = np.full(int(max(keys.max(initial=0), wanted.max())) + 1, len(wanted), dtype=np.int64)
     line[wanted] = np.arange(len(wanted))
@@ -113,6 +115,8 @@ def step_deviations(keys: Ints, values: Ints, start: Ints, used: Intervals, want
     cell *= count
     cell += search_sorted(used.start, start, right=True)
     cell -= 1
-    sums = np.bincount(cell, weights=values, minlength=(len(wanted) + 1) * count).reshape(-1, count)
-    deviations: list[float | None] = sums[:-1].std(axis=1, ddof=1).tolist()
-    return deviations
+    found = []
+    for summed in values:
+        sums = np.bincount(cell, weights=summed, minlength=(len(wanted) + 1) * count).reshape(-1, count)
+        found.append(dict(zip(wanted.tolist(), sums[:-1].std(axis=1, ddof=1).tolist(), strict=True)))
+    return found

@@ -111,7 +111,7 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
         )
 
     order = sorted(range(len(distinct)), key=lambda i: (-int(total[i]), named(i)))[:MAX_ROWS]
-    deviations = step_deviations(inverse, length, begin, used, np.array(order))
+    [deviation] = step_deviations(inverse, begin, used, np.array(order), length)
     return [
         GapOperatorRow(
             cause=named(i)[0],
@@ -120,9 +120,9 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
             gaps=int(gap_count[i]),
             idle_ns=int(total[i]),
             idle_per_step_ns=int(total[i]) / len(used),
-            idle_deviation_ns=deviation,
+            idle_deviation_ns=deviation[i],
         )
-        for i, deviation in zip(order, deviations, strict=True)
+        for i in order
     ]
 
 

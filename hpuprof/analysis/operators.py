@@ -10,7 +10,7 @@ import numpy as np
 from hpuprof.analysis.groups import clusters, group, step_deviations
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Codes, Ints, Mask, kinds_of, stable_order
-from hpuprof.model.intervals import Intervals, contains
+from hpuprof.model.intervals import contains
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import KernelRow, OperatorRow
 from hpuprof.model.trace import Trace
@@ -37,9 +37,9 @@ def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
     alphabetical = np.array([trace.names[int(code)] for code in by_name.key])
     kept = np.lexsort((alphabetical, -(device_self + self_total)[by_name.key]))[:MAX_ROWS]
     known = bool((view.links.operator >= 0).any())
-    inside = found.name, found.start, view.steps.used_windows(), by_name.key[kept]
-    deviation = _deviations(found.self_ns, *inside)
-    device_deviation = _deviations(found.device_self, *inside) if known else {}
+    deviation, device_deviation = step_deviations(
+        found.name, found.start, view.steps.used_windows(), by_name.key[kept], found.self_ns, found.device_self
+    )
     out = []
     for i in kept.tolist():
         code = int(by_name.key[i])
@@ -62,7 +62,7 @@ def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
                 shapes=counted[0] if counted else None,
                 top_shape=counted[1] if counted else None,
                 host_self_deviation_ns=deviation[code],
-                device_self_deviation_ns=device_deviation.get(code),
+                device_self_deviation_ns=device_deviation[code] if known else None,
             )
         )
     return out, len(by_name.key)
@@ -105,10 +105,6 @@ def _operators(view: RankView) -> _Operators:
     )
 
 
-def _deviations(values: Ints, keys: Ints, start: Ints, used: Intervals, wanted: Ints) -> dict[int, float | None]:
-    return dict(zip(wanted.tolist(), step_deviations(keys, values, start, used, wanted), strict=True))
-
-
 def _shapes(trace: Trace, operators: _Operators) -> dict[int, tuple[int, str]]:
     """Return for each operator name the number of distinct input shapes and the most frequent one."""
     shape = operators.shape
@@ -145,7 +141,7 @@ def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
     stats = group(keys, lengths)
     used = int(steps.used.sum())
     order = np.lexsort((stats.key, -stats.total))[:MAX_ROWS]
-    deviation = _deviations(lengths, which, starts, steps.used_timed(), order)
+    [deviation] = step_deviations(which, starts, steps.used_timed(), order, lengths)
     rows = rows.take(stable_order(key.take(rows)))
     sorted_keys, kinds, dtypes, recipes = (c.take(rows) for c in (key, device.kind, device.dtype, device.recipe))
     out = []

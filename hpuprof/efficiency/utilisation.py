@@ -50,7 +50,8 @@ class Utilisation:
         host, rows = trace.host, nesting.rows
         counted = trace.named(lambda name: name in FORMULAS)
         named = np.flatnonzero(counted.take(host.name.take(rows)))
-        name, shape, detail = (c[rows[named]].astype(np.int64) for c in (host.name, host.shape, host.detail))
+        calls = rows.take(named)
+        name, shape, detail = (c.take(calls).astype(np.int64) for c in (host.name, host.shape, host.detail))
         # Shapes are keys of the table, types and values are not: calls with equal ones are one row.
         key = name * (len(trace.shapes) + 1) + shape
         _, first, which = np.unique(key * (len(trace.details) + 1) + detail, return_index=True, return_inverse=True)

@@ -194,7 +194,8 @@ class Trace:
 
     def host_named(self, fits: Callable[[str], object]) -> Mask:
         """Mark the host rows whose names fit."""
-        return self.named(fits).take(self.host.name)
+        named = self.named(fits)
+        return named.take(self.host.name) if named.any() else np.zeros(len(self.host), dtype=bool)
 
     @property
     def first_device(self) -> dict[str, Any]:
