@@ -20,6 +20,7 @@ from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Codes, Ints
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, CallGroup, CallKind, Calls
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
+from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind
 from hpuprof.model.trace import CommNote, Trace
 
@@ -49,6 +50,7 @@ class _Found:
         return _Found(*columns, notes, self.issued[rows], self.ready[rows], self.timed)
 
 
+@once
 def collective_calls(view: RankView) -> tuple[Calls, int]:
     """Return the calls of a trace, at most `MAX_CALLS`, and how many there are."""
     trace, steps = view.trace, view.steps

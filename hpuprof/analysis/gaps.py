@@ -20,6 +20,7 @@ from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Mask, any_of
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, subtract, union, union_of
+from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, Cause, HostKind, Role
 from hpuprof.model.trace import Trace
 
@@ -86,6 +87,7 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
     }
 
 
+@once
 def silences(view: RankRows) -> Intervals:
     """Return the long pauses of the host path of which the trace shows nothing but the step or a range around them.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from hpuprof import native
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.model.arrays import Codes, Ints, Mask, int64s, kinds_of, stable_order
+from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
@@ -241,6 +242,7 @@ class Links:
         return result
 
 
+@once
 def launch_calls(trace: Trace) -> NestIndex:
     """Return the host rows that launch device work, once per launch, in order of start.
 

@@ -107,12 +107,11 @@ def _phase_columns(view: RankView) -> dict[str, list[int | None]]:
     path = view.on_path
     if not count or not (path & (host.kind == HostKind.OP)).any():
         return {name: [None] * count for name in _PHASES}
-    engine = backward_names(trace)
-    nodes = path & engine[host.name]
+    nodes = path & backward_names(trace).take(host.name)
     taken = view.states[Cause.DATA_LOADER]
     columns: dict[str, list[int | None]] = {}
     for name, found in (
-        ("backward_ns", union(host.start[nodes], host.end[nodes])),
+        ("backward_ns", union(host.start, host.end, nodes)),
         ("optimizer_ns", view.states[Cause.OPTIMIZER]),
         ("operators_ns", union_of(view.hosts.traced, view.hosts.blocked)),
     ):

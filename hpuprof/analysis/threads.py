@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from hpuprof.analysis.links import in_no_other
 from hpuprof.model.arrays import Mask, any_of
+from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
@@ -81,6 +82,7 @@ class _Counts(NamedTuple):
         return self.steps, forward, self.annotations, self.python > 0, self.operators, self.runtime
 
 
+@once
 def backward_names(trace: Trace) -> Mask:
     """Return which of the trace's names autograd's engine gives to its nodes."""
     return trace.named(BACKWARD.search)

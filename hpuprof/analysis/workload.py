@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from hpuprof.model.arrays import kinds_of
+from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
 
@@ -40,6 +41,7 @@ class Workload:
     server: str
 
 
+@once
 def workload(trace: Trace) -> Workload:
     """Tell from the rows whether gradients were computed, and if not, whether a server ran.
 

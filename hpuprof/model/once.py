@@ -1,0 +1,26 @@
+"""What is found in a trace is found once, however many tables need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+
+Of = TypeVar("Of")
+Found = TypeVar("Found")
+
+
+def once(find: Callable[[Of], Found]) -> Callable[[Of], Found]:
+    """Keep what a function finds in a trace, or in a view of one, with it; nobody may change it then."""
+
+    key = f"({find.__name__})"  # no attribute's name
+
+    @wraps(find)
+    def kept(of: Of) -> Found:
+        known = vars(of)
+        if key not in known:
+            known[key] = find(of)
+        found: Found = known[key]
+        return found
+
+    return kept
