@@ -88,12 +88,9 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     tracks = [t for role in (Role.MAIN, Role.AUTOGRAD) for t in np.flatnonzero(view.roles == role).tolist()]
     annotations = _annotations(view)
     piece, begin, length = _segments(_borders([nesting, annotations], tracks), start, end)
-    width = len(trace.names) + 1
-    keys = which[piece] * width
-    keys += _name_at(trace, nesting, tracks, begin) + 1
-    keys *= width
-    keys += _name_at(trace, annotations, tracks, begin) + 1
-    distinct, _, inverse = kinds_of(keys)
+    operators, _, operator = kinds_of(_name_at(trace, nesting, tracks, begin))
+    ranges, _, within = kinds_of(_name_at(trace, annotations, tracks, begin))
+    distinct, _, inverse = kinds_of((which.take(piece) * len(operators) + operator) * len(ranges) + within)
     total = np.bincount(inverse, weights=length).astype(np.int64)
     # A gap counts once per operator, however many segments it covers.
     by_row = stable_order(inverse)
@@ -101,14 +98,12 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     again = (row[1:] == row[:-1]) & (gap[1:] == gap[:-1])
     gap_count = np.bincount(row[np.append(True, ~again)], minlength=len(distinct))
 
+    names = [*trace.names, ""]  # the last one is that of no row, -1
+
     def named(code: int) -> tuple[str, str, str]:
-        rest, inner = divmod(int(distinct[code]), width)
-        cause, operator = divmod(rest, width)
-        return (
-            causes[cause].name.lower(),
-            trace.names[operator - 1] if operator else "",
-            trace.names[inner - 1] if inner else "",
-        )
+        rest, inner = divmod(int(distinct[code]), len(ranges))
+        cause, outer = divmod(rest, len(operators))
+        return causes[cause].name.lower(), names[operators[outer]], names[ranges[inner]]
 
     order = sorted(range(len(distinct)), key=lambda i: (-int(total[i]), named(i)))[:MAX_ROWS]
     [deviation] = step_deviations(inverse, begin, used, np.array(order), length)

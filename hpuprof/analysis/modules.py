@@ -20,7 +20,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.searching import search_sorted
-from hpuprof.model.arrays import Codes, Ints, Mask, any_of
+from hpuprof.model.arrays import Codes, Ints, Mask, any_of, kinds_of
 from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -213,10 +213,11 @@ def loading(view: RankRows) -> Intervals:
 def annotated(view: RankRows, pattern: re.Pattern[str]) -> Mask:
     """Mark the user annotations on the main thread whose names match."""
     names, host = view.trace.names, view.trace.host
-    own = np.array([bool(pattern.search(n)) and not n.startswith("[pl]") for n in names] or [False], dtype=bool)
     matching: Mask = (host.kind == HostKind.ANNOTATION) & (view.host_roles == Role.MAIN)
     rows = np.flatnonzero(matching)
-    matching[rows] = own[host.name[rows]]
+    codes, _, which = kinds_of(host.name[rows])
+    own = [bool(pattern.search(names[i])) and not names[i].startswith("[pl]") for i in codes.tolist()]
+    matching[rows] = np.array(own, dtype=bool)[which]
     return matching
 
 

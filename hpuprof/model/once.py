@@ -12,7 +12,6 @@ Found = TypeVar("Found")
 
 def once(find: Callable[[Of], Found]) -> Callable[[Of], Found]:
     """Keep what a function finds in a trace, or in a view of one, with it; nobody may change it then."""
-
     key = f"({find.__name__})"  # no attribute's name
 
     @wraps(find)
