@@ -65,9 +65,10 @@ def members(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, Ints]]:
     if not len(keys):
         return
     order = stable_order(keys)
-    ordered = keys[order]
-    first = np.flatnonzero(np.append([True], ordered[1:] != ordered[:-1]))
-    yield from zip(ordered[first].tolist(), np.split(order, first[1:]), strict=True)
+    ordered = keys.take(order)
+    stops = [*(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(order)]
+    for low, high in zip([0, *stops], stops, strict=False):
+        yield int(ordered[low]), order[low:high]
 
 
 def percentile(values: Ints, q: float) -> int | None:
