@@ -7,6 +7,7 @@ then run locally in a process of its own, so that it cannot take the run down; i
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -282,8 +283,9 @@ def _finished(futures: Iterable[Future[R]]) -> set[Future[R]]:
             return done
 
 
-def _begin(started: Event) -> None:
-    """Say that a worker came to life, and leave Ctrl-C to the parent, which ends its workers itself."""
+def _begin(started: Event, new_objects: int) -> None:
+    """Say that a worker came to life; leave Ctrl-C to the parent, which ends its workers itself, and garbage as it does."""
+    gc.set_threshold(new_objects)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     started.set()
 
@@ -297,7 +299,7 @@ def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
     context = get_context("spawn")
     with _undisturbed():
         started = context.Event()
-        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(started,))
+        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(started, gc.get_threshold()[0]))
     try:
         yield pool, started
     except BaseException:
