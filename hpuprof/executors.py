@@ -20,6 +20,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from hpuprof.errors import HpuprofError, InputError, MissingDependencyError, UsageError
 from hpuprof.messages import told
 
@@ -42,8 +44,7 @@ _LOOK_S = 1.0
 _GONE = "the scheduler went away"
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """An item that has no result, and why."""
 
     reason: str
@@ -284,7 +285,7 @@ def _finished(futures: Iterable[Future[R]]) -> set[Future[R]]:
 
 
 def _begin(started: Event, new_objects: int) -> None:
-    """Say that a worker came to life; leave Ctrl-C to the parent, which ends its workers itself, and garbage as it does."""
+    """Say that a worker came to life; it looks for garbage as its parent does, which ends it itself on Ctrl-C."""
     gc.set_threshold(new_objects)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     started.set()
@@ -299,7 +300,8 @@ def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
     context = get_context("spawn")
     with _undisturbed():
         started = context.Event()
-        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(started, gc.get_threshold()[0]))
+        given = (started, gc.get_threshold()[0])
+        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=given)
     try:
         yield pool, started
     except BaseException:
@@ -375,8 +377,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
         client.close(timeout=2)
 
 
-@dataclass(frozen=True)
-class Workers:
+class Workers(Struct, frozen=True):
     """Who works on files. `jobs`, `executor`: as for `map_ordered`; `progress`: called with each finished name."""
 
     jobs: int = 1

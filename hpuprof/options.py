@@ -6,9 +6,11 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from hpuprof.errors import ConfigError
 from hpuprof.files import is_regular, read_regular
@@ -33,8 +35,7 @@ def parse_duration(text: str) -> float:
     return float(match.group(1)) * _UNITS[match.group(2)]
 
 
-@dataclass(frozen=True)
-class ReduceOptions:
+class ReduceOptions(Struct, frozen=True):
     """What the reduction of a file depends on besides the file. Small, hashable, picklable; part of the cache key.
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
@@ -49,8 +50,7 @@ class ReduceOptions:
     apply: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class AnalyzeOptions:
+class AnalyzeOptions(Struct, frozen=True):
     """Options of an analysis.
 
     `rank_from`: how to determine each file's rank: `auto` (inside the file, else the name, else order), or only one of

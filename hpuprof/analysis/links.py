@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.model.arrays import Codes, Ints, Mask, kinds_of, stable_order
@@ -17,8 +17,7 @@ NestIndex = Ints
 _AT_ONCE = 1 << 14  # instants looked up at a time: what is computed on the way stays in a processor's own cache
 
 
-@dataclass(frozen=True, eq=False)
-class Nesting:
+class Nesting(Struct, frozen=True, eq=False, dict=True):
     """Operators of one trace as a forest per thread. `rows` index into the host table, sorted by track, then start.
 
     Positions are in pre-order: a row's contents follow it directly, up to its `stop`. Queries use that rather than
@@ -201,8 +200,7 @@ def _nest_stack(track: Codes, start: Ints, end: Ints) -> tuple[NestIndex, Ints, 
     return np.array(parent, dtype=np.int64), np.array(ends, dtype=np.int64), clipped
 
 
-@dataclass(frozen=True, eq=False)
-class Links:
+class Links(Struct, frozen=True, eq=False, dict=True):
     """The host row that launched each device row, and the operator around it."""
 
     trace: Trace

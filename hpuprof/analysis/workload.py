@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
@@ -33,8 +33,7 @@ _MODEL = re.compile(r"::(?:\w*mm|\w*matmul|linear|conv\w*|\w*convolution\w*|\w*a
 """Operators that tell a model's forward pass from copies, collectives and excerpts of traces."""
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """`kind`: training, serving, inference, or empty where the rows do not tell; `server`: its name, if known."""
 
     kind: str

@@ -35,7 +35,7 @@ COMMANDS = {
 
 
 _NEW_OBJECTS = 500_000
-"""How many more objects there must be before garbage is looked for; Python says 700, and importing alone makes 70,000."""
+"""How many more objects there must be before garbage is looked for: 700 in Python, but importing makes 70,000."""
 
 
 class LazyGroup(click.Group):

@@ -10,9 +10,10 @@ eager mode, `torch.compile(backend="hpu_backend")` makes graphs.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from hpuprof.graph_mode.candidates import RegionName
 
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
-@dataclass(frozen=True)
-class Situation:
+class Situation(Struct, frozen=True):
     """The facts of the run that the code to type depends on."""
 
     family: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from statistics import median
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.graph_mode import verdict_words as words
 from hpuprof.graph_mode.bounds import GAIN, LOSS, MIN_ROWS, Evidence
@@ -56,8 +56,7 @@ _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "ste
 CAPTURE_STEPS = {"hpu": 3.0}  # warm-up and capture, in steps of today; 5 elsewhere
 
 
-@dataclass(frozen=True, eq=False)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, eq=False):
     """The answer, and samples of the speed-up of the recommended option; None where there is none."""
 
     answer: GraphMode

@@ -6,10 +6,10 @@ and measuring in m windows costs O((n + m) log n), so cost does not grow with ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Ints, Mask
 
@@ -17,8 +17,7 @@ _EMPTY: Ints = np.empty(0, dtype=np.int64)
 _LONG_AGO = [-(2**62)]  # before all stamps
 
 
-@dataclass(frozen=True, eq=False)
-class Intervals:
+class Intervals(Struct, frozen=True, eq=False, dict=True):
     """A canonical set of half-open intervals `[start, end)`; both arrays have shape `(n,)`, dtype int64, unit ns."""
 
     start: Ints

@@ -7,9 +7,9 @@ rank does longer than others on the average is saved. Several donors give an int
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Mask
 from hpuprof.ranks.job_cycle import JobCycle
@@ -29,8 +29,7 @@ MIN_STEPS = 3
 """With fewer steps a donor's own step is taken, and a single step decides who is late in most."""
 
 
-@dataclass(frozen=True)
-class Price:
+class Price(Struct, frozen=True):
     """What the mean step would save if a suspect kept pace, as a share of it: an interval, and in how many steps."""
 
     suspect: Suspect
@@ -40,8 +39,7 @@ class Price:
     steps: float  # share of the replayed steps that would be noticeably shorter
 
 
-@dataclass(frozen=True)
-class DivisionPrice:
+class DivisionPrice(Struct, frozen=True):
     """What the mean step would save if work were divided evenly, as a share of it: an interval.
 
     `longest`: the part, of the first team, that works longest on the device; `over`: by how much longer the longest one
@@ -56,8 +54,7 @@ class DivisionPrice:
     over: float
 
 
-@dataclass(frozen=True, eq=False)
-class Priced:
+class Priced(Struct, frozen=True, eq=False):
     """The job replayed. Times in ns; `launch`: share of an even step that hosts without any work of their own save."""
 
     typical_ns: int

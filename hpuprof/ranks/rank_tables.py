@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from hpuprof.analysis.groups import members, percentile
 from hpuprof.ingest.dialect_collectives import BY_NAME
@@ -38,8 +38,7 @@ Main = Sequence[tuple[RankRow, RankPartial]]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class EarlyStop:
+class EarlyStop(Struct, frozen=True):
     """A rank whose calls end `behind` collectives before those of its group; all of them if it ran none."""
 
     rank: int
@@ -48,8 +47,7 @@ class EarlyStop:
     last: str
 
 
-@dataclass(frozen=True)
-class AcrossRanks:
+class AcrossRanks(Struct, frozen=True):
     """Everything found across ranks; empty if there was nothing to compare."""
 
     clocks: list[ClockRow] = field(default_factory=list)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.groups import percentile
 from hpuprof.model.arrays import Floats, Ints, Mask
@@ -52,8 +53,7 @@ CANDIDATES = 3
 is nearly always the answer."""
 
 
-@dataclass(frozen=True, eq=False)
-class Waits:
+class Waits(Struct, frozen=True, eq=False):
     """Waiting and its blame per rank, arrays of shape `(ranks,)`, over used steps [ns]."""
 
     waiting: Ints  # exposed waiting
@@ -69,8 +69,7 @@ class Waits:
     bubble: Ints  # exposed waiting for a peer's send
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Whether anybody is late: none, persistent (then `suspect`), rotating, launch (hosts set the pace), unknown."""
 
     kind: str

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.host_calls import program_tracks
 from hpuprof.analysis.links import Nesting, nest_rows
@@ -39,8 +40,7 @@ _PHASES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Owners:
+class Owners(Struct, frozen=True, eq=False):
     """Who owns each time of a schedule, as numbers of one list of names; -1: nobody."""
 
     row: Ints
@@ -51,8 +51,7 @@ class Owners:
     """Of each piece of host work."""
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
+class Parts(Struct, frozen=True, eq=False):
     """The parts of a schedule. Pieces are sorted by call; a call's shares add up to 1."""
 
     labels: list[tuple[str, str]]

@@ -7,10 +7,11 @@ device runs recipes in order. The main path waits where it does in the trace.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.intervals import EMPTY, Intervals, contains, union_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.tables import PlanRow
