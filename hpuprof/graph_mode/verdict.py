@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hpuprof.graph_mode import verdict_words as words
 from hpuprof.graph_mode.bounds import GAIN, LOSS, MIN_ROWS, Evidence
 from hpuprof.graph_mode.candidates import Candidate, RegionName, no_part_beats_its_whole
-from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
+from hpuprof.graph_mode.interfaces import api_name, note_for
 from hpuprof.graph_mode.job import Job, candidates_of
 from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, memory_held, situation_of
 from hpuprof.graph_mode.refusals import (
@@ -30,6 +30,7 @@ from hpuprof.graph_mode.refusals import (
     unsound,
     without_device,
 )
+from hpuprof.graph_mode.snippets import code_for
 from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import (
