@@ -17,10 +17,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hpuprof.errors import HpuprofError, InputError, MissingDependencyError, UsageError
 from hpuprof.messages import told
@@ -50,8 +49,7 @@ class Lost(Struct, frozen=True):
     reason: str
 
 
-@dataclass
-class Journal:
+class Journal(Struct):
     """What went wrong on the way without costing a result: reason to number of items."""
 
     notes: Counter[str] = field(default_factory=Counter)

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -95,17 +96,28 @@ def _pyproject(start: Path) -> dict[str, Any]:
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if is_regular(path):
-            if sys.version_info >= (3, 11):
-                import tomllib
-            else:
-                import tomli as tomllib
             try:
-                tool = tomllib.loads(read_regular(path).decode()).get("tool", {})
-            except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError, RecursionError):
+                return _table(read_regular(path).decode())
+            except (OSError, UnicodeDecodeError):
                 return {}
-            table = tool.get("hpuprof", {}) if isinstance(tool, dict) else {}
-            return table if isinstance(table, dict) else {}
     return {}
+
+
+@lru_cache(maxsize=1)
+def _table(text: str) -> dict[str, Any]:
+    """Return our table of a `pyproject.toml`; empty if there is none that can be read."""
+    if "hpuprof" not in text:
+        return {}
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        tool = tomllib.loads(text).get("tool", {})
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+    table = tool.get("hpuprof", {}) if isinstance(tool, dict) else {}
+    return table if isinstance(table, dict) else {}
 
 
 def _convert(name: str, value: Any, default: Any, where: str) -> Any:

@@ -262,8 +262,9 @@ class _Work(Struct, frozen=True):
         if (not jobs and small) or any(here_only(f.path) for f in files):
             jobs = 1
         with _workers(self.executor, self.plan.options) as workers:
-            look, code = look and workers is not None, code_digest()
-            tasks = (ReduceTask(cache, cache.settings, look=look, code=code) for cache in self.caches)
+            far = workers is not None
+            code = code_digest() if far else ""
+            tasks = (ReduceTask(cache, cache.settings, look=look and far, code=code) for cache in self.caches)
             done = run_all(
                 DeepTask(tuple(tasks)),
                 [(file if workers is None else _anywhere(file), self.depths[file.path]) for file in files],

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -55,8 +54,7 @@ _WORD = 64  # longest cut number or word, in bytes; by judgement
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-@dataclass
-class Note:
+class Note(msgspec.Struct):
     """One problem while reading: diagnostic code, first byte offset, count, text."""
 
     code: str

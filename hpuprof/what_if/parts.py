@@ -7,10 +7,9 @@ pieces of the host work between calls, and waits that are nobody's work (latenci
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hpuprof.analysis.host_calls import program_tracks
 from hpuprof.analysis.links import Nesting, nest_rows
@@ -75,8 +74,7 @@ class Parts(Struct, frozen=True, eq=False):
         return Owners(*(self.module_of[of] for of in (places.row, places.cost, places.piece)))
 
 
-@dataclass
-class _Labels:
+class _Labels(Struct):
     """Numbers labels in the order in which they come."""
 
     known: dict[tuple[str, str], int] = field(default_factory=dict)
