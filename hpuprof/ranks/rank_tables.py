@@ -27,7 +27,6 @@ from hpuprof.model.tables import (
     SuspectRow,
 )
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
-from hpuprof.ranks.cycle_rows import cycle_rows
 from hpuprof.ranks.matching import Matching, RankCalls, match, ranges
 from hpuprof.ranks.parallelism import Use, uses
 from hpuprof.ranks.prices import DivisionPrice, Price, Priced
@@ -87,6 +86,8 @@ def across_ranks(
     collectives = _collective_rows(ranks, matching, timed, label)
     if len(ranks) < 2:
         return AcrossRanks(groups=groups, collectives=collectives)
+    from hpuprof.ranks.cycle_rows import cycle_rows
+
     waits = measure_waits(ranks, matching, timed)
     world = max((who.world_size or 0 for who in ranks), default=0)
     few = 2 * len(ranks) < world

@@ -18,11 +18,9 @@ from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.model.intervals import measure, union
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather, transfer_ns
-from hpuprof.ranks.job_cycle import job_cycle
 from hpuprof.ranks.matching import Matching, RankCalls
 from hpuprof.ranks.parallelism import Use
 from hpuprof.ranks.prices import MIN_STEPS, Priced, price, work
-from hpuprof.ranks.scenarios import models
 from hpuprof.ranks.suspects import Suspect, divisions, excess, families, links, sets_of_ranks
 
 PERSISTENT_SHARE = 0.6
@@ -282,6 +280,9 @@ def what_if(
 
     The first model that gives the recorded steps counts, else the last one.
     """
+    from hpuprof.ranks.job_cycle import job_cycle
+    from hpuprof.ranks.scenarios import models
+
     walls = np.array([wall for who in ranks for _, wall, good in who.steps if good], dtype=np.int64)
     family = families(matching, use)
     sets, slow = sets_of_ranks(ranks, matching, family), links(ranks, matching, timed, family)
