@@ -22,12 +22,12 @@ THRESHOLD = 0.02
 """Smallest relative change that counts, by default: runs of the same code on one machine often differ by 1 % to 2 %."""
 
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9}
-_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]*)\s*")
+_DURATION = r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]*)\s*"
 
 
 def parse_duration(text: str) -> float:
     """Return a duration in ns from text such as `12.3ms`. Raises ConfigError."""
-    match = _DURATION.fullmatch(text)
+    match = re.fullmatch(_DURATION, text)
     if match and not match.group(2):
         number = match.group(1)
         raise ConfigError(f"{text!r} has no unit", hint=f"{number}ms, or {number}s, {number}us, {number}ns")
