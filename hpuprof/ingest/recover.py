@@ -22,7 +22,7 @@ _CONTROL = bytes(max(b, 32) for b in range(256))
 _NOT_FINITE = rb"(?<=[:,\[])(\s*)(?:-?Infinity|-?inf|NaN|nan)(?=\s*[,}\]])"
 _BAD_ESCAPE = rb'\\(?!["\\/bfnrtu]|u[0-9a-fA-F]{4})|\\u(?![0-9a-fA-F]{4})'
 _ROW_START = rb'\{\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:'
-_PHASE = re.compile(rb'"ph"\s*:')
+_PHASE = rb'"ph"\s*:'
 _ARGS_FIRST = rb'\{\s*"args"'
 _TEXT_START = rb'"%s"\s*:\s*"'
 # A quote followed by another key or the end of the row.
@@ -184,7 +184,7 @@ def row_starts(text: bytes) -> list[int]:
         before = match.start() - 1
         while before >= 0 and text[before] in _SPACE:
             before -= 1
-        if before < 0 or text[before] != 58 or _PHASE.search(match[0]):  # 58 is a colon
+        if before < 0 or text[before] != 58 or re.search(_PHASE, match[0]):  # 58 is a colon
             starts.append(match.start())
     return starts
 
@@ -246,7 +246,7 @@ class _Rescue:
         return self.text[self.bounds[first] : self.bounds[last]].rstrip(_BETWEEN)
 
     def _phases(self, leaf: int) -> int:
-        return len(_PHASE.findall(self.text, self.bounds[leaf], self.bounds[leaf + 1]))
+        return len(re.compile(_PHASE).findall(self.text, self.bounds[leaf], self.bounds[leaf + 1]))
 
     def _whole(self, text: bytes) -> list[Event] | None:
         try:
@@ -387,7 +387,7 @@ def _texts(row: bytes, key: bytes, ends: list[tuple[int, int]]) -> list[bytes]:
 
 def _scrape(row: bytes, kind: type) -> Event | None:
     """Extract the plain fields of an invalid row; None without phase or stamp, or if the text mixes two rows."""
-    if len(_PHASE.findall(row)) != 1:
+    if len(re.findall(_PHASE, row)) != 1:
         return None
     fields: dict[str, Any] = {}
     # Writers that sort keys put the arguments first, others last: the row's own field is at the other end.
