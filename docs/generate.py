@@ -142,7 +142,7 @@ def cli() -> str:
         "| option | variable | pyproject key | default |",
         "| --- | --- | --- | --- |",
     ]
-    from dataclasses import fields
+    from msgspec.structs import fields
 
     from hpuprof.options import AnalyzeOptions
 

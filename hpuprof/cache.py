@@ -21,12 +21,12 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof._version import __version__
 from hpuprof.files import open_regular, put_in_place
@@ -114,8 +114,7 @@ def user_folder() -> Path | None:
         return None
 
 
-@dataclass(frozen=True)
-class Cache:
+class Cache(Struct, frozen=True):
     """Where partials are cached. `where`: auto, beside, off, or a directory.
 
     `auto`: the user's cache folder. `beside`: `.hpuprof` beside the traces, made when missing;
@@ -217,8 +216,7 @@ def _readers(place: str) -> int:
     return 0o600
 
 
-@dataclass(frozen=True)
-class _Shelf:
+class _Shelf(Struct, frozen=True):
     """A folder of entries. `private`: for this user only; `trusted`: accepted owners of it and its entries, None: any.
 
     Links in it are not followed, and only folders and regular files are opened, so that whoever made the folder cannot

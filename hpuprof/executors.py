@@ -7,6 +7,7 @@ then run locally in a process of its own, so that it cannot take the run down; i
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -16,8 +17,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import Struct, field
 
 from hpuprof.errors import HpuprofError, InputError, MissingDependencyError, UsageError
 from hpuprof.messages import told
@@ -41,15 +43,13 @@ _LOOK_S = 1.0
 _GONE = "the scheduler went away"
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """An item that has no result, and why."""
 
     reason: str
 
 
-@dataclass
-class Journal:
+class Journal(Struct):
     """What went wrong on the way without costing a result: reason to number of items."""
 
     notes: Counter[str] = field(default_factory=Counter)
@@ -282,8 +282,9 @@ def _finished(futures: Iterable[Future[R]]) -> set[Future[R]]:
             return done
 
 
-def _begin(started: Event) -> None:
-    """Say that a worker came to life, and leave Ctrl-C to the parent, which ends its workers itself."""
+def _begin(started: Event, new_objects: int) -> None:
+    """Say that a worker came to life; it looks for garbage as its parent does, which ends it itself on Ctrl-C."""
+    gc.set_threshold(new_objects)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     started.set()
 
@@ -297,7 +298,8 @@ def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
     context = get_context("spawn")
     with _undisturbed():
         started = context.Event()
-        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(started,))
+        given = (started, gc.get_threshold()[0])
+        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=given)
     try:
         yield pool, started
     except BaseException:
@@ -373,8 +375,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
         client.close(timeout=2)
 
 
-@dataclass(frozen=True)
-class Workers:
+class Workers(Struct, frozen=True):
     """Who works on files. `jobs`, `executor`: as for `map_ordered`; `progress`: called with each finished name."""
 
     jobs: int = 1

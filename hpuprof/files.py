@@ -11,9 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -144,6 +142,8 @@ def unwritable(place: Path | str, error: OSError, what: str = "cannot be written
 @contextmanager
 def scratch_folder(what: str) -> Iterator[Path]:
     """Make a folder for the block, `hpuprof-WHAT-…` in the system's temporary folder. Raises OSError."""
+    import tempfile
+
     _remove_abandoned(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{what}-") as name:
         folder = Path(name)
@@ -155,6 +155,8 @@ def scratch_folder(what: str) -> Iterator[Path]:
 
 
 def _remove_abandoned(place: Path) -> None:
+    import shutil
+
     for held in place.glob(f"{_PREFIX}*-*/{_HELD}"):
         with contextlib.suppress(OSError):  # somebody else's, in use, or removed meanwhile
             if held.parent.is_symlink() or held.parent.stat().st_uid != os.geteuid():

@@ -10,14 +10,16 @@ import codecs
 import re
 from typing import TextIO
 
+# Texts, so that `re` compiles them when they are used first.
 # Control characters, marks that reorder or hide text in terminals and browsers, and halves of characters.
-_HOSTILE = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+_HOSTILE = (
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    r"\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{1,40}"
-_ADDRESS = re.compile(rf"{_SCHEME}://?[^\s'\"<>]*")  # a Path keeps one of the two slashes
-_CHAINED = re.compile(rf"::(?={_SCHEME}(?:::|://))")
-_PORT = re.compile(r"[^:]*(?::\d*)?|\[[^\]]*\](?::\d*)?")
+_ADDRESS = rf"{_SCHEME}://?[^\s'\"<>]*"  # a Path keeps one of the two slashes
+_CHAINED = rf"::(?={_SCHEME}(?:::|://))"
+_PORT = r"[^:]*(?::\d*)?|\[[^\]]*\](?::\d*)?"
 _WEB = ("http", "https")
 _LINE = 200
 SPELLED = "hpuprof.spelled"
@@ -70,7 +72,7 @@ def visible(text: str) -> str:
 
     A backslash stays what it is, so that paths stay readable; the text can be encoded whatever it held.
     """
-    return _HOSTILE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return re.sub(_HOSTILE, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def bare_address(address: str) -> str:
@@ -82,13 +84,13 @@ def bare_address(address: str) -> str:
     if not mark:
         return address
     tail = ""
-    inner = _CHAINED.search(rest)
+    inner = re.search(_CHAINED, rest)
     if inner:
         rest, tail = rest[: inner.start()], "::" + bare_address(rest[inner.end() :])
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
         rest = rest[authority.rindex("@") + 1 :]
-    elif "@" in rest and not _PORT.fullmatch(authority):
+    elif "@" in rest and not re.fullmatch(_PORT, authority):
         rest = rest[rest.rindex("@") + 1 :]  # a password that holds / ? or #, which should have been quoted
     rest = rest.partition("#")[0]
     path, question, query = rest.partition("?")
@@ -98,7 +100,7 @@ def bare_address(address: str) -> str:
 
 def without_secrets(text: str) -> str:
     """Return text with every URL in it as `bare_address` shows it."""
-    return _ADDRESS.sub(_bare_match, text) if ":/" in text else text
+    return re.sub(_ADDRESS, _bare_match, text) if ":/" in text else text
 
 
 def _bare_match(found: re.Match[str]) -> str:

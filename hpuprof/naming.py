@@ -7,7 +7,8 @@ The form is the one that TensorBoard's profiler plugin groups by: worker, then a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 METADATA_KEY = "hpuprof"
 CONVERTED_KEY = "hpuprof_converted"  # metadata of a trace that `convert` wrote
@@ -39,8 +40,7 @@ _LOCAL_RANK = re.compile(r"-(?P<rank>\d+)-(?=\[Strategy\]|_Strategy_)")
 _STAGES = {"fitting": "fit", "validating": "validate", "testing": "test", "predicting": "predict"}
 
 
-@dataclass(frozen=True)
-class NameParts:
+class NameParts(Struct, frozen=True):
     """The parts of a file name.
 
     `worker`: the process name, without stage and action. `number`: the trailing number of `<host>_<number>`, a rank or

@@ -6,9 +6,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from hpuprof.errors import ConfigError
 from hpuprof.files import is_regular, read_regular
@@ -19,12 +22,12 @@ THRESHOLD = 0.02
 """Smallest relative change that counts, by default: runs of the same code on one machine often differ by 1 % to 2 %."""
 
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9}
-_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]*)\s*")
+_DURATION = r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]*)\s*"
 
 
 def parse_duration(text: str) -> float:
     """Return a duration in ns from text such as `12.3ms`. Raises ConfigError."""
-    match = _DURATION.fullmatch(text)
+    match = re.fullmatch(_DURATION, text)
     if match and not match.group(2):
         number = match.group(1)
         raise ConfigError(f"{text!r} has no unit", hint=f"{number}ms, or {number}s, {number}us, {number}ns")
@@ -33,8 +36,7 @@ def parse_duration(text: str) -> float:
     return float(match.group(1)) * _UNITS[match.group(2)]
 
 
-@dataclass(frozen=True)
-class ReduceOptions:
+class ReduceOptions(Struct, frozen=True):
     """What the reduction of a file depends on besides the file. Small, hashable, picklable; part of the cache key.
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
@@ -49,8 +51,7 @@ class ReduceOptions:
     apply: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class AnalyzeOptions:
+class AnalyzeOptions(Struct, frozen=True):
     """Options of an analysis.
 
     `rank_from`: how to determine each file's rank: `auto` (inside the file, else the name, else order), or only one of
@@ -95,17 +96,28 @@ def _pyproject(start: Path) -> dict[str, Any]:
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if is_regular(path):
-            if sys.version_info >= (3, 11):
-                import tomllib
-            else:
-                import tomli as tomllib
             try:
-                tool = tomllib.loads(read_regular(path).decode()).get("tool", {})
-            except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError, RecursionError):
+                return _table(read_regular(path).decode())
+            except (OSError, UnicodeDecodeError):
                 return {}
-            table = tool.get("hpuprof", {}) if isinstance(tool, dict) else {}
-            return table if isinstance(table, dict) else {}
     return {}
+
+
+@lru_cache(maxsize=1)
+def _table(text: str) -> dict[str, Any]:
+    """Return our table of a `pyproject.toml`; empty if there is none that can be read."""
+    if "hpuprof" not in text:
+        return {}
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        tool = tomllib.loads(text).get("tool", {})
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+    table = tool.get("hpuprof", {}) if isinstance(tool, dict) else {}
+    return table if isinstance(table, dict) else {}
 
 
 def _convert(name: str, value: Any, default: Any, where: str) -> Any:

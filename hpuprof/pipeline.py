@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -54,12 +53,11 @@ _MANY_BYTES = 64 << 20
 """Host rows from here on are judged while they are measured; by judgement: it saves wall time, and takes memory."""
 
 
-@dataclass(frozen=True, eq=False)
-class RankWalk:
+class RankWalk(msgspec.Struct, frozen=True, eq=False):
     """A rank's numbers, its own critical cycle, and where the calls and rows of its steps lie."""
 
     partial: RankPartial
-    slices: list[CriticalSlice] = field(default_factory=list)
+    slices: list[CriticalSlice] = msgspec.field(default_factory=list)
     places: Places | None = None
 
 
@@ -70,7 +68,7 @@ def reduce_trace(trace: Trace, file: TraceFile, settings: ReduceOptions = DEFAUL
 
 def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[RankPartial, Replay | None]:
     """Measure one trace; return what was replayed of it, too."""
-    rows_bytes = sum(column.nbytes for column in vars(trace.host).values())
+    rows_bytes = sum(column.nbytes for column in msgspec.structs.asdict(trace.host).values())
     return_memory(rows_bytes)
     view = RankView.of(trace)
     row = _file_row(view, file)
@@ -154,8 +152,7 @@ def rank_walk(trace: Trace, file: TraceFile) -> RankWalk:
     return RankWalk(partial, critical_slices(base, replay.model), places(replay.model))
 
 
-@dataclass(frozen=True, eq=False)
-class _Judged:
+class _Judged(msgspec.Struct, frozen=True, eq=False):
     """What graph mode would do; `base`: of what sets the step time, None where playing the steps misses it."""
 
     capture: Capturability

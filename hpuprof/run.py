@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof._version import __version__
 from hpuprof.cache import Cache, code_digest, prune
@@ -75,8 +78,7 @@ def jobs_for(run: Run, options: AnalyzeOptions) -> int:
     return 1 if not options.jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES else options.jobs
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """How to analyse: the options, and what the files say that they name. `clocks`: by host, None for none given."""
 
     options: AnalyzeOptions
@@ -157,8 +159,7 @@ def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Calla
     return Report(data)
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """What to do with the files of a run.
 
     `depths`: how deep to look at each file, by path: 0 to measure, 1 to predict its steps, 2 to price remedies, too;
@@ -261,8 +262,9 @@ class _Work:
         if (not jobs and small) or any(here_only(f.path) for f in files):
             jobs = 1
         with _workers(self.executor, self.plan.options) as workers:
-            look, code = look and workers is not None, code_digest()
-            tasks = (ReduceTask(cache, cache.settings, look=look, code=code) for cache in self.caches)
+            far = workers is not None
+            code = code_digest() if far else ""
+            tasks = (ReduceTask(cache, cache.settings, look=look and far, code=code) for cache in self.caches)
             done = run_all(
                 DeepTask(tuple(tasks)),
                 [(file if workers is None else _anywhere(file), self.depths[file.path]) for file in files],

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from hpuprof._version import __version__
 from hpuprof.cache import DEFAULTS, Cache, code_digest
@@ -30,8 +30,7 @@ _PAUSE_S = 0.5  # before the second attempt; twice as long before the third
 Result = PackedPartial | FailedFile
 
 
-@dataclass(frozen=True)
-class ReduceTask:
+class ReduceTask(msgspec.Struct, frozen=True):
     """A callable that travels to workers. `look`: whether to look into the cache, too, and not only write there."""
 
     cache: Cache
@@ -91,8 +90,7 @@ class ReduceTask:
         return result
 
 
-@dataclass(frozen=True)
-class DeepTask:
+class DeepTask(msgspec.Struct, frozen=True):
     """A callable that travels to workers: reduces a file as deep as is asked. `tasks`: one for each depth."""
 
     tasks: tuple[ReduceTask, ...]

@@ -1,5 +1,6 @@
 """Work for worker processes that dies, fails or waits, as told."""
 
+import gc
 import os
 import signal
 import time
@@ -10,6 +11,10 @@ from hpuprof.errors import TraceFormatError
 
 def double(number):
     return 2 * number
+
+
+def garbage(_):
+    return gc.get_threshold()[0]
 
 
 def die_once_at_3(item):

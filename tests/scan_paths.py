@@ -14,11 +14,13 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -75,7 +77,7 @@ def said(path: Path, *, native: bool, piece_bytes: int = PIECE_BYTES) -> list[tu
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, np.ndarray):
         yield name, (value.dtype.str, value.shape, value.tobytes())
-    elif is_dataclass(value):
+    elif isinstance(value, Struct):
         for field in fields(value):
             yield from _flat(f"{name}.{field.name}", getattr(value, field.name))
     else:

@@ -10,9 +10,9 @@ waited beside an idle device, counts as mismatched and gets no launches.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.links import Links, launch_calls, outermost
 from hpuprof.ingest.dialect_activities import copies_to_host, waits_for_all
@@ -36,8 +36,7 @@ NO_WAITS = np.empty(0, dtype=np.int64)
 Rows = Ints
 
 
-@dataclass(frozen=True, eq=False)
-class Activations:
+class Activations(Struct, frozen=True, eq=False):
     """Stretches of device work, one per launch. `of_row` maps device rows to activations (-1: none, markers)."""
 
     start: Ints
@@ -113,8 +112,7 @@ def work_activations(trace: Trace) -> Activations:
     return _merged(trace, [_paired(trace, _segment(trace, work, len(calls)), calls)])
 
 
-@dataclass(frozen=True, eq=False)
-class _Group:
+class _Group(Struct, frozen=True, eq=False):
     """Device rows with their activation's number, and each activation's extent."""
 
     rows: Rows

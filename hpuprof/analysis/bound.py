@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hpuprof.model.schema import Cause
 
@@ -27,8 +28,7 @@ _DEVICE = (Cause.DEVICE_LATENCY, Cause.UNRECORDED)
 _HOST = tuple(c for c in Cause if c not in (*_INPUT, *_COMMUNICATION, *_DEVICE, Cause.UNKNOWN))
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """The bound, and the idle causes that decided it as shares of the wall time."""
 
     kind: str  # host, device, input, communication, copy, mixed, unknown

@@ -7,10 +7,11 @@ collectives are kept without times, so that ranks can still be compared by seque
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, forest
@@ -31,8 +32,7 @@ _NOTES_AROUND = 16  # nested operators that describe a collective; PyTorch draws
 _NOTHING = CommNote()
 
 
-@dataclass(frozen=True, eq=False)
-class _Found:
+class _Found(Struct, frozen=True, eq=False):
     """Unclassified calls: extent, note, and when the host issued each."""
 
     start: Ints
@@ -283,7 +283,7 @@ def _merge(notes: list[CommNote]) -> CommNote:
     for note in notes[1:]:
         told = {
             name: value
-            for name, value in vars(note).items()
+            for name, value in asdict(note).items()
             if getattr(merged, name) in (-1, "", (), False) and value not in (-1, "", (), False)
         }
         if told:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.groups import members
 from hpuprof.model.intervals import Intervals, subtract, union, union_of
@@ -26,8 +25,7 @@ LOW_PRECISION = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceTime:
+class DeviceTime(Struct, frozen=True, eq=False):
     """Busy intervals of the device, by kind and by engine class."""
 
     busy: Intervals

@@ -7,9 +7,8 @@ While the device works on what was launched before the recording, it only seems 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.cpu_operators import cpu_operators
 from hpuprof.analysis.host_calls import HostCallKind, HostCalls
@@ -29,8 +28,7 @@ _PAUSE_NS = 500_000
 By judgement: it takes 10 to 200 us; input, a user or another program make a host wait for longer."""
 
 
-@dataclass(frozen=True, eq=False)
-class Gaps:
+class Gaps(Struct, frozen=True, eq=False):
     """Idle intervals inside the steps; the causes partition `idle`."""
 
     idle: Intervals

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.model.arrays import Ints, kinds_of, stable_order
 from hpuprof.model.intervals import Intervals
 
 
-@dataclass(frozen=True, eq=False)
-class Groups:
+class Groups(Struct, frozen=True, eq=False):
     """Statistics of `values` per distinct key; all arrays have shape `(groups,)`, in ascending order of key."""
 
     key: Ints

@@ -7,10 +7,10 @@ of idle time count from this table, so that they cannot disagree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.links import in_no_other, launch_calls
 from hpuprof.analysis.modules import thread_codes
@@ -55,8 +55,7 @@ class Awaited(Code):
     ALLOCATOR = 5  # which may synchronise the device
 
 
-@dataclass(frozen=True, eq=False)
-class HostCalls:
+class HostCalls(Struct, frozen=True, eq=False, dict=True):
     """All host calls of a trace in order of start; columns of shape `(calls,)`."""
 
     row: Ints  # host row

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.searching import search_sorted
@@ -36,8 +35,7 @@ _LOADING_LAUNCHES = 20
 """From so long on, and so many times the median launch, a kernel's first launch loads its module; by judgement."""
 
 
-@dataclass(frozen=True, eq=False)
-class HostTime:
+class HostTime(Struct, frozen=True, eq=False):
     """Intervals of the host path: the main and autograd threads, which carry the step."""
 
     blocked: Intervals

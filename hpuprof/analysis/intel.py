@@ -6,9 +6,8 @@ the host shares) are defined here, because the tool's own definitions were never
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.device_time import is_low_precision
 from hpuprof.analysis.groups import members
@@ -39,8 +38,7 @@ def idle(device: float, mme: float, tpc: float, dma: float) -> float | None:
     return rest if rest >= 0 else None
 
 
-@dataclass(frozen=True)
-class HostShare:
+class HostShare(Struct, frozen=True):
     """One line of the tool's host summary."""
 
     label: str

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from hpuprof import native
 from hpuprof.analysis.searching import search_sorted
@@ -18,8 +18,7 @@ from hpuprof.model.trace import Trace
 NestIndex = Ints
 
 
-@dataclass(frozen=True, eq=False)
-class Nesting:
+class Nesting(Struct, frozen=True, eq=False, dict=True):
     """Operators of one trace as a forest per thread. `rows` index into the host table, sorted by track, then start.
 
     Positions are in pre-order: a row's contents follow it directly, up to its `stop`. Queries use that rather than
@@ -211,8 +210,7 @@ def _nest_stack(track: Codes, start: Ints, end: Ints) -> tuple[NestIndex, Ints, 
     return np.array(parent, dtype=np.int64), np.array(ends, dtype=np.int64), clipped
 
 
-@dataclass(frozen=True, eq=False)
-class Links:
+class Links(Struct, frozen=True, eq=False, dict=True):
     """The host row that launched each device row, and the operator around it."""
 
     trace: Trace

@@ -9,12 +9,13 @@ node.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
@@ -52,8 +53,7 @@ MAX_DEPTH = 256
 calls (several frames each) at its limit of 1,000 frames."""
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
+class Timeline(Struct, frozen=True, eq=False):
     """Instants on threads, sorted by thread, then time, so that each window is a range of positions.
 
     `order` maps positions to the caller's rows; `keys` are `thread * span + when` of each position.
@@ -76,16 +76,14 @@ class Timeline:
         return first, search_sorted(self.keys, base + np.minimum(end, self.span - 1))
 
 
-@dataclass(frozen=True, eq=False)
-class AutogradNodes:
+class AutogradNodes(Struct, frozen=True, eq=False):
     """Outermost rows of the autograd engine: positions in links.nesting, and the forward operator of each."""
 
     position: Ints
     forward: Ints  # position in links.nesting, -1 if unknown
 
 
-@dataclass(frozen=True, eq=False)
-class ModuleCalls:
+class ModuleCalls(Struct, frozen=True, eq=False, dict=True):
     """Calls of modules: columns of shape `(calls,)`, sorted by track, then start; callers precede callees.
 
     `names` and `types` belong to module codes: the name is the python instance (`Block_0`), the qualified name
@@ -151,8 +149,7 @@ class ModuleCalls:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class BackwardWindows:
+class BackwardWindows(Struct, frozen=True, eq=False):
     """Runs of autograd nodes of one call, calls inside it included; a call may have several runs.
 
     Columns of shape `(windows,)`: position in ModuleCalls, track, start and end ns.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.groups import clusters, group, step_deviations
 from hpuprof.analysis.rank_view import RankView
@@ -68,8 +68,7 @@ def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
     return out, len(by_name.key)
 
 
-@dataclass(frozen=True, eq=False)
-class _Operators:
+class _Operators(Struct, frozen=True, eq=False):
     """Operators that start in used steps, columns of shape `(operators,)`, times in ns."""
 
     name: Ints

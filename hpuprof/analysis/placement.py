@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from hpuprof.analysis.modules import OPTIMIZING, ModuleCalls, annotated, loading, running_node
 from hpuprof.analysis.rank_rows import RankRows
@@ -24,8 +23,7 @@ class Phase(Code):
     LOADER = 4  # fetching the next batch, or handing it to the device
 
 
-@dataclass(frozen=True, eq=False)
-class Places:
+class Places(Struct, frozen=True, eq=False):
     """Step (-1 outside), phase and innermost module call (-1 for none) of each of a number of host instants."""
 
     step: Ints

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from hpuprof.analysis.device_time import DeviceTime
 from hpuprof.analysis.host_time import HostTime
@@ -15,8 +16,7 @@ from hpuprof.model.intervals import Intervals
 from hpuprof.model.trace import Bytes8, Trace
 
 
-@dataclass(frozen=True, eq=False)
-class RankRows:
+class RankRows(Struct, frozen=True, eq=False, dict=True):
     """What `RankView` is made of. Times in ns, half-open."""
 
     trace: Trace

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from hpuprof.analysis.activations import matched_launches
 from hpuprof.analysis.device_time import device_time
@@ -23,8 +23,7 @@ from hpuprof.model.schema import Cause
 from hpuprof.model.trace import Trace
 
 
-@dataclass(frozen=True, eq=False)
-class RankView(RankRows):
+class RankView(RankRows, frozen=True, eq=False, dict=True):
     """One rank's rows with the modules, calls and causes found in them."""
 
     @cached_property
@@ -55,8 +54,8 @@ class RankView(RankRows):
 
     def of_kind(self, kind: StepKind) -> RankView:
         """Return the view with the steps of another kind used; what was found in the trace stays found."""
-        view = copy(self)
-        object.__setattr__(view, "steps", self.steps.of_kind(kind))
+        view = replace(self, steps=self.steps.of_kind(kind))
+        vars(view).update(vars(self))
         return view
 
     @classmethod

@@ -8,9 +8,9 @@ may take longer, and different work equally long.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.links import Nesting, launch_calls
 from hpuprof.analysis.step_search import DIGITS, LIGHTNING_EVAL, LaunchedWork, Windows
@@ -40,8 +40,7 @@ _MOST_KINDS = 16
 """Of one purpose, to bound time; further steps join the nearest kind."""
 
 
-@dataclass(frozen=True, eq=False)
-class StepKind:
+class StepKind(Struct, frozen=True, eq=False):
     """One kind of step; `steps` and `typical` are positions of its steps, ascending."""
 
     name: str
@@ -55,8 +54,7 @@ class StepKind:
         return self.typical if len(self.typical) else self.steps
 
 
-@dataclass(frozen=True, eq=False)
-class Launched:
+class Launched(Struct, frozen=True, eq=False):
     """What each step launches. Arrays have shape `(steps,)`, `operators` `(steps, names)`."""
 
     operators: Ints  # top-level operators by name, on any thread

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, measure, union
@@ -53,8 +53,7 @@ _MOST_NAMES = 400  # whose distances are candidate periods, to bound time
 _MOST_PERIODS = 64  # candidates tried, the most frequent first, to bound time
 
 
-@dataclass(frozen=True, eq=False)
-class Windows:
+class Windows(Struct, frozen=True, eq=False):
     """Steps as half-open windows in ns, disjoint and in order."""
 
     start: Ints
@@ -68,8 +67,7 @@ class Windows:
         return len(self.start)
 
 
-@dataclass(frozen=True, eq=False)
-class LaunchedWork:
+class LaunchedWork(Struct, frozen=True, eq=False):
     """Device work at the instants of its launches, ascending; markers excluded. Arrays have shape `(linked rows,)`."""
 
     when: Ints  # start of the launch call [ns]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.host_time import setting_up
 from hpuprof.analysis.links import Links
@@ -53,8 +54,7 @@ ANOTHER = "another kind"
 _REASONS = {CAPTURE: "graph capture", COMPILING: "compiling", VALIDATION: "validation"}
 
 
-@dataclass(frozen=True, eq=False)
-class Steps:
+class Steps(Struct, frozen=True, eq=False, dict=True):
     """Steps of one trace as half-open windows of the host in ns, disjoint and in order."""
 
     start: Ints

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hpuprof.model.arrays import kinds_of
 from hpuprof.model.once import once
@@ -33,8 +34,7 @@ _MODEL = re.compile(r"::(?:\w*mm|\w*matmul|linear|conv\w*|\w*convolution\w*|\w*a
 """Operators that tell a model's forward pass from copies, collectives and excerpts of traces."""
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """`kind`: training, serving, inference, or empty where the rows do not tell; `server`: its name, if known."""
 
     kind: str

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec import Struct
 
 from hpuprof.errors import EXIT_OK
 from hpuprof.files import check_target, write_whole
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """What every command that reads traces is given: where they are, whose they are, and how to read and to answer."""
 
     paths: tuple[str, ...]
@@ -174,6 +172,8 @@ def out_width() -> int:
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns) > 0:
         return int(columns)
+    import shutil
+
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
 
 

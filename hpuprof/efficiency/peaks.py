@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from pkgutil import get_data
 
 import msgspec
 
@@ -27,7 +27,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def peaks() -> tuple[Peak, ...]:
     """Return all devices with known peaks."""
-    return msgspec.json.decode(files("hpuprof").joinpath("efficiency/peaks.json").read_bytes(), type=tuple[Peak, ...])
+    return msgspec.json.decode(get_data("hpuprof.efficiency", "peaks.json") or b"[]", type=tuple[Peak, ...])
 
 
 def peak_of(device: str | None) -> Peak | None:

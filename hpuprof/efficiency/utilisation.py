@@ -6,7 +6,6 @@ lazy mode, too. What a single operator reaches needs the links.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -30,8 +29,7 @@ MME = "MME"
 _NO_DETAIL = Detail(b"", b"", b"")
 
 
-@dataclass(frozen=True, eq=False)
-class Utilisation:
+class Utilisation(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The matrix operators of one trace: what they compute, and when. Arrays have shape `(calls,)`."""
 
     view: RankView
@@ -205,8 +203,7 @@ class Utilisation:
         return out, len(keys), [Trouble("HP191", beyond, text)] if beyond else []
 
 
-@dataclass(frozen=True)
-class _Reached:
+class _Reached(msgspec.Struct, frozen=True):
     rate: float | None = None  # operations per second
     of_peak: float | None = None
     of_roofline: float | None = None

@@ -8,9 +8,9 @@ only lower it). Communication is left out of the stream: it may be waiting for a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints
@@ -130,8 +130,7 @@ def _paced(view: RankView, windows: Intervals) -> float | None:
     return float(np.median(apart) * inside.sum()) if len(apart) >= MIN_LAUNCHES else None
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """The spans of all ranks together: shares of the recorded time."""
 
     high: float  # bound of the speed-up

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace as dataclass_replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats
@@ -16,8 +15,7 @@ from hpuprof.model.prediction import Interval, Option
 from hpuprof.what_if.uncertainty import interval
 
 
-@dataclass(frozen=True)
-class RegionName:
+class RegionName(Struct, frozen=True):
     """A region as tables name it."""
 
     kind: str  # step, forward+backward, model, modules, module or optimizer
@@ -60,8 +58,7 @@ class OptionKey(NamedTuple):
         return cls(option.region, option.drops_sync, option.asynchronous)
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
+class Candidate(Struct, frozen=True, eq=False, dict=True):
     """An option that every rank has. Samples are aligned across candidates."""
 
     options: list[Option]  # one per rank, the leading rank first
@@ -115,7 +112,7 @@ class Candidate:
     def no_faster(self, spread: float) -> Candidate:
         """Return it with step times of at least `least_ns`; `spread`: by what share the step time now may be longer."""
         reach = self.base_ns * (1 + spread) / self.least_ns
-        return dataclass_replace(self, step_ns=np.maximum(self.step_ns, self.base_ns / reach), reach=reach)
+        return replace(self, step_ns=np.maximum(self.step_ns, self.base_ns / reach), reach=reach)
 
 
 def no_part_beats_its_whole(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -123,7 +120,7 @@ def no_part_beats_its_whole(candidates: Sequence[Candidate]) -> list[Candidate]:
     out = []
     for part in candidates:
         wholes = [c.step_ns for c in candidates if _within(part.key, c.key)]
-        out.append(dataclass_replace(part, step_ns=np.max([part.step_ns, *wholes], axis=0)))
+        out.append(replace(part, step_ns=np.max([part.step_ns, *wholes], axis=0)))
     return out
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls, Timeline, thread_codes
 from hpuprof.analysis.placement import Phase
@@ -32,8 +32,7 @@ _WITH_VALUES = ("HP313",)
 _ON_HPU = ("HP310", "HP311", "HP312")
 
 
-@dataclass(frozen=True)
-class Capturability:
+class Capturability(Struct, frozen=True):
     """Rows for the report; `found` counts them before tables are cut."""
 
     obstacles: list[ObstacleRow]
@@ -42,8 +41,7 @@ class Capturability:
     found: dict[str, int]
 
 
-@dataclass(frozen=True, eq=False)
-class CallCosts:
+class CallCosts(Struct, frozen=True, eq=False):
     """Costs of each module call, backward included; columns of shape `(calls,)`, None where the trace shows none.
 
     `host`: span of the call and of its backward stretches, ns; `launches`: launch calls in them; `device`: device rows
@@ -55,8 +53,7 @@ class CallCosts:
     device: Ints | None
 
 
-@dataclass(frozen=True, eq=False)
-class _Known:
+class _Known(Struct, frozen=True, eq=False):
     """What module rows are made of. `looked`, `blind`: codes that this recording could and could not show."""
 
     context: Context

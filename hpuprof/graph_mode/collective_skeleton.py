@@ -7,9 +7,9 @@ A step begins when its predecessor was complete on the same rank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.prediction import CollectiveSkeleton
@@ -21,8 +21,7 @@ STEPS = 8
 _NEVER = -1e18
 
 
-@dataclass(frozen=True, eq=False)
-class _Table:
+class _Table(Struct, frozen=True, eq=False):
     free: Floats  # (collectives + 1, samples)
     after: Floats  # (collectives + 1, collectives, samples)
     transfer: Floats

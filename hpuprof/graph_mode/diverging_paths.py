@@ -8,9 +8,8 @@ operators between them (data loading, backward and optimizer left out). Reads of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.modules import ModuleCalls
 from hpuprof.analysis.placement import Phase, Placement
@@ -23,8 +22,7 @@ from hpuprof.model.schema import Role
 MAX_PERIOD = 20
 
 
-@dataclass(frozen=True, eq=False)
-class Tokens:
+class Tokens(Struct, frozen=True, eq=False):
     """Operators and inner calls of every call and step, by time; one slice of the arrays per owner.
 
     `token`: name code of an operator, or -1 - module code of an inner call; `position`: the operator in links.nesting,
@@ -41,8 +39,7 @@ class Tokens:
         return slice(int(self.first[owner]), int(self.stop[owner]))
 
 
-@dataclass(frozen=True)
-class Fork:
+class Fork(Struct, frozen=True):
     """Calls of one module (or steps: module -1) that took several paths under one signature.
 
     `away`: the calls off the most frequent path, among `calls` of that signature; `text`: the first difference of the

@@ -10,9 +10,8 @@ seen in recordings of torch 2.13 (the tests record each one again); *vendor* is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints
@@ -25,8 +24,7 @@ def _aten(text: str) -> frozenset[str]:
     return frozenset(name if "::" in name else f"aten::{name}" for name in text.split())
 
 
-@dataclass(frozen=True)
-class OpRule:
+class OpRule(Struct, frozen=True):
     """Matching operators: one of `names`, with an operator of `inside` somewhere below it (empty: no condition).
 
     `what` completes "`aten::index` …"; `code` is the obstacle (see `obstacle_codes`).
@@ -101,8 +99,7 @@ COMMON_READS = _READS | _aten("is_nonzero equal allclose")
 """Operators that hand a value to Python: an obstacle of its own (HP302)."""
 
 
-@dataclass(frozen=True, eq=False)
-class OpHits:
+class OpHits(Struct, frozen=True, eq=False):
     """Operators that match a rule: positions in links.nesting, ascending, and the rule's index; none inside another."""
 
     position: Ints

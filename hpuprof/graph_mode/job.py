@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
@@ -36,8 +35,7 @@ device work repeats, idle time varies. Root mean square over 13 public traces wi
 a trace whose own prediction rests on a single step is left out."""
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
+class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The predictions of all ranks, and values common to every option."""
 
     main: Sequence[RankPartial]

@@ -7,10 +7,10 @@ long as they were under the profiler, for work of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.graph_mode.collective_skeleton import together_ns
 from hpuprof.model.arrays import Floats
@@ -20,8 +20,7 @@ from hpuprof.what_if.profiling_cost import Cost, fit
 from hpuprof.what_if.uncertainty import Drawn, Draws, Errors
 
 
-@dataclass(frozen=True, eq=False)
-class Joint:
+class Joint(Struct, frozen=True, eq=False, dict=True):
     """The ranks of a job, played together."""
 
     predictions: Sequence[Prediction]

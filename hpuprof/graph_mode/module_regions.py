@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.model.arrays import Ints, Mask

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 HPU_LAZY, HPU_EAGER, CUDA_LIKE, ANY = "hpu lazy", "hpu eager", "cuda", "any"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObstacleCode:
+class ObstacleCode(Struct, frozen=True, kw_only=True):
     """One obstacle. `fixes`: what to do, by kind of machine; `advice` serves where the kind has no fix."""
 
     code: str

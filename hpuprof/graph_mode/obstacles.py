@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.user_frames import UserFrames
@@ -41,8 +41,7 @@ _PHASE = {
 _ONLY_INSIDE = frozenset({"HP304", "HP305", "HP310"})
 
 
-@dataclass(frozen=True)
-class Obstacle:
+class Obstacle(Struct, frozen=True):
     """A row, and the codes of the modules that it concerns, enclosing modules included."""
 
     row: ObstacleRow

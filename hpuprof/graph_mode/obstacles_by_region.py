@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hpuprof.graph_mode.candidates import RegionName
 from hpuprof.graph_mode.interfaces import Situation
@@ -16,8 +17,7 @@ _SOLVED = ("HP320",)  # the code to type sets capturable=True
 _CUTS = ("HP302", "HP303", "HP305", "HP310", "HP315", "HP317")  # cuts that leave the pieces capturable
 
 
-@dataclass(frozen=True)
-class ObstacleStatus:
+class ObstacleStatus(Struct, frozen=True):
     """Obstacles on one rank as (code, severity, modules), and the rows of the modules that options name."""
 
     obstacles: list[tuple[str, str, frozenset[str]]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.host_calls import HostCallKind
@@ -28,8 +28,7 @@ _SCALER = re.compile(r"^aten::_amp_(?:foreach_non_finite_check_and_unscale_|upda
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
 
 
-@dataclass(frozen=True, eq=False)
-class Occurrence:
+class Occurrence(Struct, frozen=True, eq=False):
     """One kind of obstacle with all its cases: track and instant of each (same shape), ns.
 
     `position`: operators in links.nesting, -1 if it is not an operator. `severity` empty: the place decides.

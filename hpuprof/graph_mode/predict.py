@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -51,8 +50,7 @@ LOADER_SHARE = 0.02  # share of the step spent waiting for data-loader workers a
 MODULES_NAMED = 16
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What is known apart from the trace."""
 
     unprofiled_ns: float | None = None  # unprofiled step time
@@ -69,8 +67,7 @@ class Settings:
 NOTHING_KNOWN = Settings()
 
 
-@dataclass(frozen=True, eq=False)
-class Replay:
+class Replay(msgspec.Struct, frozen=True, eq=False):
     """What a prediction was played on, for further edits of the same steps with the same samples."""
 
     model: StepModel
@@ -170,8 +167,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
     return prediction, Replay(model, regions, drawn, weights, base, prior, bool(settings.unprofiled_ns))
 
 
-@dataclass(frozen=True, eq=False)
-class _Eager:
+class _Eager(msgspec.Struct, frozen=True, eq=False):
     """The unchanged step, the baseline of captured ones. Arrays have shape `(samples,)`."""
 
     times: Floats  # means of resampled steps [ns]

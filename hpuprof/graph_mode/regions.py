@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
@@ -24,8 +24,7 @@ LOSS = re.compile(r"loss|cross_entropy|nll_", re.IGNORECASE)
 ZERO = re.compile(r"zero_grad", re.IGNORECASE)
 
 
-@dataclass(frozen=True, eq=False)
-class Phases:
+class Phases(Struct, frozen=True, eq=False):
     """Host windows of the used steps by purpose, and the bounds of each step's capturable part."""
 
     optimizer: Intervals
@@ -38,8 +37,7 @@ class Phases:
     backward_end: Ints
 
 
-@dataclass(frozen=True, eq=False)
-class LoopParts:
+class LoopParts(Struct, frozen=True, eq=False):
     """Parts of the training loop by annotations and autograd's rows, over the whole trace."""
 
     optimizer: Intervals  # without the closure and zero_grad

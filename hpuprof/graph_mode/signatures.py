@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -42,8 +41,7 @@ _TYPE_BYTES = tuple(
 )  # bytes per element by the profiler's type names; the first match counts
 
 
-@dataclass(frozen=True, eq=False)
-class ModuleShapes:
+class ModuleShapes(msgspec.Struct, frozen=True, eq=False):
     """Signatures of one module's calls, in order of arrival; empty if shapes were not recorded."""
 
     module: int
@@ -134,8 +132,7 @@ def module_shapes(view: RankView, calls: ModuleCalls, hits: OpHits) -> list[Modu
     return out
 
 
-@dataclass(frozen=True, eq=False)
-class _OwnOperators:
+class _OwnOperators(msgspec.Struct, frozen=True, eq=False):
     """Operators at the top of calls: those of call i are `position[low[i] : low[i] + count[i]]`, in links.nesting."""
 
     position: Ints

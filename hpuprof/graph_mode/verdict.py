@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from statistics import median
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.graph_mode import verdict_words as words
 from hpuprof.graph_mode.bounds import GAIN, LOSS, MIN_ROWS, Evidence
 from hpuprof.graph_mode.candidates import Candidate, RegionName, no_part_beats_its_whole
-from hpuprof.graph_mode.interfaces import api_name, code_for, note_for
+from hpuprof.graph_mode.interfaces import api_name, note_for
 from hpuprof.graph_mode.job import Job, candidates_of
 from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, memory_held, situation_of
 from hpuprof.graph_mode.refusals import (
@@ -30,6 +30,7 @@ from hpuprof.graph_mode.refusals import (
     unsound,
     without_device,
 )
+from hpuprof.graph_mode.snippets import code_for
 from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import (
@@ -56,8 +57,7 @@ _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "ste
 CAPTURE_STEPS = {"hpu": 3.0}  # warm-up and capture, in steps of today; 5 elsewhere
 
 
-@dataclass(frozen=True, eq=False)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, eq=False):
     """The answer, and samples of the speed-up of the recommended option; None where there is none."""
 
     answer: GraphMode

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
@@ -24,8 +23,7 @@ KindKey = tuple[str, int]
 """What a kind is called on any rank: its name without digits, its place by device work among those of that name."""
 
 
-@dataclass(frozen=True, eq=False)
-class ByKind:
+class ByKind(msgspec.Struct, frozen=True, eq=False):
     """The answer of a report, and that for each kind of each recording, in the order of the recordings."""
 
     answer: GraphMode
@@ -76,8 +74,7 @@ def _mix(lead: _Kinds, decided: dict[KindKey, Decision]) -> tuple[Interval | Non
     return interval(now / then), fraction
 
 
-@dataclass(frozen=True, eq=False)
-class _Kinds:
+class _Kinds(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The kinds of one recording by what all ranks call them."""
 
     part: RankPartial

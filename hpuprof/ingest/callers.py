@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.model.intervals import union
 from hpuprof.model.schema import Activity, HostKind

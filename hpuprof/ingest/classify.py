@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from hpuprof.ingest.columns import Interner, by_start
 from hpuprof.ingest.dialect_activities import activity, call_name
@@ -16,8 +16,7 @@ from hpuprof.model.schema import DeviceKind, HostKind
 from hpuprof.model.trace import DeviceRows, HostRows, Track
 
 
-@dataclass(frozen=True, eq=False)
-class Collected:
+class Collected(Struct, frozen=True, eq=False):
     """Columns of a whole file before classification.
 
     `host`: rows that can only be host slices; `lane`: rows that are device slices if their track is an engine lane or

@@ -11,7 +11,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -40,15 +39,14 @@ _ROW_LIMIT = 8 << 20  # a longer stretch without a usable boundary is not a row
 _PREFIX_LIMIT = 1 << 20  # bytes before the trace without any JSON
 
 
-@dataclass
-class DecodeLog:
+class DecodeLog(msgspec.Struct):
     """What surrounded the events, and what went wrong. Offsets count decompressed bytes."""
 
     form: str = ""  # object, array, bare
-    header: dict[str, Any] = field(default_factory=dict)
+    header: dict[str, Any] = msgspec.field(default_factory=dict)
     bytes_read: int = 0
     compressed: bool = False
-    notes: list[recover.Note] = field(default_factory=list)
+    notes: list[recover.Note] = msgspec.field(default_factory=list)
 
     def note(self, code: str, offset: int, count: int, text: str) -> None:
         """Record a problem; notes of one code share the text of the one that comes first in the file."""

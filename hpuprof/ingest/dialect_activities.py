@@ -6,15 +6,15 @@ Every rule has its source, and an example that the tests classify.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from hpuprof.ingest.dialect_engines import LONGEST, REMEMBERED
 from hpuprof.model.schema import Activity, HostKind
 
 
-@dataclass(frozen=True)
-class ActivityRule:
+class ActivityRule(Struct, frozen=True):
     """Give host rows of `kinds` whose name matches an activity."""
 
     id: str

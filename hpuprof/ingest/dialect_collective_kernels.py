@@ -7,8 +7,9 @@ symmetric memory are launched past torch.distributed. Each rule cites the source
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from hpuprof.ingest.dialect_engines import LONGEST, REMEMBERED
 
@@ -22,8 +23,7 @@ def _in_function(words: str) -> re.Pattern[str]:
     return re.compile(f"{_IN_FUNCTION}(?:{words})", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class CollectiveKernel:
+class CollectiveKernel(Struct, frozen=True):
     """Kernels with `name` in the name of their function do `op` among ranks."""
 
     id: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from hpuprof.ingest.dialect_collective_kernels import function, kernel_rule
 from hpuprof.ingest.dialect_engines import LONGEST
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(Struct, frozen=True):
     """An operation among the ranks of a group, or a transfer between two of them."""
 
     name: str

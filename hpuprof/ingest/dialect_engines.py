@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hpuprof.model.schema import DeviceKind
 
@@ -16,8 +17,7 @@ REMEMBERED = 4096
 MME, TPC, DMA, NIC, OTHER = "MME", "TPC", "DMA", "NIC", "other"
 
 
-@dataclass(frozen=True)
-class Engine:
+class Engine(Struct, frozen=True):
     """A class of engines. `kind`: the kind of its rows unless a rule for their names differs."""
 
     name: str

@@ -9,9 +9,10 @@ Every rule names its source; a device rule has an example that the tests classif
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct, field
 
 from hpuprof.ingest.dialect_collective_kernels import COLLECTIVE_KERNELS
 from hpuprof.ingest.dialect_engines import DMA, ENGINES, LONGEST, REMEMBERED
@@ -20,8 +21,7 @@ from hpuprof.model.schema import DeviceKind, HostKind, SyncKind
 Target = Literal["host", "device", "sync", "memory", "ignore"]
 
 
-@dataclass(frozen=True)
-class RowRule:
+class RowRule(Struct, frozen=True):
     """Send rows of `categories` to a table; `lane` restricts the rule to rows on (or off) a device engine lane."""
 
     id: str
@@ -121,8 +121,7 @@ def row_rule(category: str, *, lane: bool) -> RowRule | None:
     return None
 
 
-@dataclass(frozen=True)
-class DeviceRule:
+class DeviceRule(Struct, frozen=True):
     """Classify a device row by engine, by category, by name or by hardware event; None matches anything."""
 
     id: str

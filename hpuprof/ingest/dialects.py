@@ -13,14 +13,13 @@ plugin).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from hpuprof.ingest.dialect_engines import HPU_PROCESS, HPU_THREAD
 from hpuprof.model.schema import Activity
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(Struct, frozen=True):
     """Properties of the traces of one kind of device. `title`: name of the device if the trace has none."""
 
     title: str = "device"

@@ -11,10 +11,12 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hpuprof.errors import NoTracesFoundError, RankConflictError, TraceFormatError
 from hpuprof.files import cannot_read
@@ -38,8 +40,7 @@ _REQUESTS = 16  # concurrent requests for heads of remote files
 AGAIN = "@"  # separates a window's name from the number of its repetition
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The writer of a trace. `provenance`: the source of each field."""
 
     rank: int
@@ -54,8 +55,7 @@ class Identity:
         return {"rank": self.rank, "stage": self.stage, "action": self.action, "window": self.window}
 
 
-@dataclass(frozen=True)
-class TraceFile:
+class TraceFile(Struct, frozen=True):
     """A file that looks like a trace; only its head (and tail) was read."""
 
     path: str
@@ -65,8 +65,7 @@ class TraceFile:
     inside: dict[str, Any] = field(default_factory=dict)  # rank, world_size, stage, action, window, host
 
 
-@dataclass(frozen=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """A file or folder that was left out, and why."""
 
     path: str

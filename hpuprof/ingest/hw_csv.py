@@ -6,7 +6,6 @@ The file has the device side only: when each engine was busy, and nothing about 
 from __future__ import annotations
 
 import codecs
-import csv
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
@@ -82,6 +81,8 @@ def _lines(source: ByteSource, log: DecodeLog) -> Iterator[str]:
 
 def _rows(source: ByteSource, log: DecodeLog) -> Iterator[dict[str, str]]:
     """Yield rows by column name. Rows with too few columns are lost; at the end, one means a truncated file."""
+    import csv
+
     reader = csv.DictReader(_lines(source, log))
     short: list[int] = []
     read = 0

@@ -9,11 +9,12 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from hpuprof.errors import InputError
 from hpuprof.ingest.location import WEB, as_os_errors, base_name, encodable, file_system, local_path, scheme, shown
@@ -23,8 +24,7 @@ _DEPTH = 64
 """Nested folders on a server; an index page may list itself for ever."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """A file, or a folder that could not be searched.
 
     `explicit`: the user named it; `problem`: why the folder was not searched.

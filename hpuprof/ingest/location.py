@@ -10,11 +10,12 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from hpuprof.errors import MissingDependencyError, UsageError
 from hpuprof.files import open_regular
@@ -226,8 +227,7 @@ def open_binary(location: str | Path, *, block_bytes: int = BLOCK_BYTES) -> Bina
 # --- states
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """Changes with a file's content. `tag`: inode, or the storage's digest; 0 and "" if unknown."""
 
     bytes: int

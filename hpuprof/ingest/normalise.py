@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import asdict
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
@@ -449,8 +450,8 @@ class Normaliser:
         if not count:
             return host, device
         self.trouble("HP112", count, "rows more than a day away from the others")
-        return HostRows(**{k: v[~stray[0]] for k, v in vars(host).items()}), DeviceRows(
-            **{k: v[~stray[1]] for k, v in vars(device).items()}
+        return HostRows(**{k: v[~stray[0]] for k, v in asdict(host).items()}), DeviceRows(
+            **{k: v[~stray[1]] for k, v in asdict(device).items()}
         )
 
 

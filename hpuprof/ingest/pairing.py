@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from hpuprof.model.arrays import Ints, Mask
 
@@ -17,8 +17,7 @@ Mark: TypeAlias = tuple[int, int, bool, Hashable, int]
 END_OF_TRACK = -1
 
 
-@dataclass(frozen=True)
-class Paired:
+class Paired(Struct, frozen=True):
     """Positions of begin and end rows in the input.
 
     `slices`: a begin and its end; `cut`: a begin without an end, and the end of the slice around it, or `END_OF_TRACK`;

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,19 +18,20 @@ import msgspec
 from hpuprof.ingest.wire import Args, Event, ExactEvent, WholeEvent
 
 _CONTROL = bytes(max(b, 32) for b in range(256))
-_NOT_FINITE = re.compile(rb"(?<=[:,\[])(\s*)(?:-?Infinity|-?inf|NaN|nan)(?=\s*[,}\]])")
-_BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrtu]|u[0-9a-fA-F]{4})|\\u(?![0-9a-fA-F]{4})')
-_ROW_START = re.compile(rb'\{\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:')
-_PHASE = re.compile(rb'"ph"\s*:')
-_ARGS_FIRST = re.compile(rb'\{\s*"args"')
+# Mostly texts, which `re` compiles when they are used first.
+_NOT_FINITE = rb"(?<=[:,\[])(\s*)(?:-?Infinity|-?inf|NaN|nan)(?=\s*[,}\]])"
+_BAD_ESCAPE = rb'\\(?!["\\/bfnrtu]|u[0-9a-fA-F]{4})|\\u(?![0-9a-fA-F]{4})'
+_ROW_START = rb'\{\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:'
+_PHASE = rb'"ph"\s*:'
+_ARGS_FIRST = rb'\{\s*"args"'
 _TEXT_START = rb'"%s"\s*:\s*"'
 # A quote followed by another key or the end of the row.
-_TEXT_END = re.compile(rb'"\s*(?=,\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:|\}[\s,]*\Z)')
+_TEXT_END = rb'"\s*(?=,\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s|func)"\s*:|\}[\s,]*\Z)'
 _NUMBER_FIELD = rb'"%s"\s*:\s*"?(-?[0-9][0-9.eE+-]*)"?\s*[,}]'
 _FIELDS = {"text": ("ph", "name", "cat", "pid", "tid"), "number": ("pid", "tid", "ts", "dur")}
 _ARG_NAMES = {f.encode_name: f.name for f in msgspec.structs.fields(Args) if f.type is Any}
 # The file ends in a row whose first key is incomplete.
-_CUT_KEY = re.compile(rb'(?:\A|,)\s*(\{\s*(?:"[^"]*(?:"\s*)?)?)\Z')
+_CUT_KEY = rb'(?:\A|,)\s*(\{\s*(?:"[^"]*(?:"\s*)?)?)\Z'
 _MEMBER = re.compile(rb'\s*(?:,\s*)?("[^"\\]*(?:\\.[^"\\]*)*")\s*:\s*', re.DOTALL)
 # Numbers with decimals stay text to keep their digits; NaN and Infinity are not numbers.
 _ROW_JSON = json.JSONDecoder(strict=False, parse_float=str, parse_constant=lambda _: None)
@@ -42,7 +42,7 @@ _EXTENT_JSON = json.JSONDecoder(
 # turn, since a backslash before it may be escaped itself.
 _HALF = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_MAY_BE_HALF = re.compile(
+_MAY_BE_HALF = (
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
 )
@@ -55,8 +55,7 @@ _WORD = 64  # longest cut number or word, in bytes; by judgement
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-@dataclass
-class Note:
+class Note(msgspec.Struct):
     """One problem while reading: diagnostic code, first byte offset, count, text."""
 
     code: str
@@ -67,7 +66,7 @@ class Note:
 
 def halves(text: bytes) -> list[int]:
     """Return where unpaired surrogate escapes begin."""
-    if b"\\" not in text or not _MAY_BE_HALF.search(text):
+    if b"\\" not in text or not re.search(_MAY_BE_HALF, text):
         return []
     return [match.start() for match in _ESCAPE.finditer(text) if match[1]]
 
@@ -156,7 +155,7 @@ def _clean(text: bytes) -> tuple[bytes, list[str]]:
         text = text.decode("utf-8", "replace").encode()
         done.append("invalid UTF-8")
     text = text.translate(_CONTROL)
-    text, count = _NOT_FINITE.subn(rb"\1null", text)
+    text, count = re.subn(_NOT_FINITE, rb"\1null", text)
     if count:
         done.append("NaN or Infinity")
     return text, done
@@ -181,11 +180,11 @@ def row_starts(text: bytes) -> list[int]:
     Values have no phase: where one follows a colon, two writers mixed their rows.
     """
     starts = []
-    for match in _ROW_START.finditer(text):
+    for match in re.finditer(_ROW_START, text):
         before = match.start() - 1
         while before >= 0 and text[before] in _SPACE:
             before -= 1
-        if before < 0 or text[before] != 58 or _PHASE.search(match[0]):  # 58 is a colon
+        if before < 0 or text[before] != 58 or re.search(_PHASE, match[0]):  # 58 is a colon
             starts.append(match.start())
     return starts
 
@@ -213,7 +212,7 @@ class _Rescue:
 
     def run(self, *, cut: bool) -> tuple[list[Event], list[Note], int]:
         cut_at = -1
-        key = _CUT_KEY.search(self.text) if cut else None
+        key = re.search(_CUT_KEY, self.text) if cut else None
         if key:
             cut_at = key.start(1)
             self.text = self.text[:cut_at]
@@ -247,7 +246,7 @@ class _Rescue:
         return self.text[self.bounds[first] : self.bounds[last]].rstrip(_BETWEEN)
 
     def _phases(self, leaf: int) -> int:
-        return len(_PHASE.findall(self.text, self.bounds[leaf], self.bounds[leaf + 1]))
+        return len(re.compile(_PHASE).findall(self.text, self.bounds[leaf], self.bounds[leaf + 1]))
 
     def _whole(self, text: bytes) -> list[Event] | None:
         try:
@@ -318,7 +317,7 @@ def _recover_row(row: bytes, decoder: Any, kind: type) -> tuple[Event | None, st
     attempts = (
         (row, ""),
         (cleaned, " and ".join(done) or "raw control characters"),
-        (_BAD_ESCAPE.sub(lambda m: b"\\" + m[0], cleaned), "backslashes in a name"),
+        (re.sub(_BAD_ESCAPE, lambda m: b"\\" + m[0], cleaned), "backslashes in a name"),
     )
     for candidate, repaired in attempts:
         try:
@@ -388,12 +387,12 @@ def _texts(row: bytes, key: bytes, ends: list[tuple[int, int]]) -> list[bytes]:
 
 def _scrape(row: bytes, kind: type) -> Event | None:
     """Extract the plain fields of an invalid row; None without phase or stamp, or if the text mixes two rows."""
-    if len(_PHASE.findall(row)) != 1:
+    if len(re.findall(_PHASE, row)) != 1:
         return None
     fields: dict[str, Any] = {}
     # Writers that sort keys put the arguments first, others last: the row's own field is at the other end.
-    own = -1 if _ARGS_FIRST.match(row) else 0
-    ends = [match.span() for match in _TEXT_END.finditer(row)]
+    own = -1 if re.match(_ARGS_FIRST, row) else 0
+    ends = [match.span() for match in re.finditer(_TEXT_END, row)]
     for key in _FIELDS["text"]:
         found = _texts(row, key.encode(), ends)
         if found:

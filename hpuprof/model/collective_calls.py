@@ -8,7 +8,6 @@ first row, sorted by start. A partial holds them packed (`pack`), at a few bytes
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -52,8 +51,7 @@ class PackedCalls(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, bytes] = {}
 
 
-@dataclass(frozen=True, eq=False)
-class Calls:
+class Calls(msgspec.Struct, frozen=True, eq=False):
     """The calls of one rank, sorted by start."""
 
     groups: list[CallGroup]

@@ -7,10 +7,10 @@ each in one pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof import native
 from hpuprof.model.arrays import Ints, Mask, int64s
@@ -19,8 +19,7 @@ _EMPTY: Ints = np.empty(0, dtype=np.int64)
 _LONG_AGO = [-(2**62)]  # before all stamps
 
 
-@dataclass(frozen=True, eq=False)
-class Intervals:
+class Intervals(Struct, frozen=True, eq=False, dict=True):
     """A canonical set of half-open intervals `[start, end)`; both arrays have shape `(n,)`, dtype int64, unit ns."""
 
     start: Ints

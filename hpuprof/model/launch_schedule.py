@@ -8,10 +8,9 @@ few bytes an event.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-
 import msgspec
 import numpy as np
+from msgspec.structs import asdict, fields, replace
 
 from hpuprof.model.arrays import Ints
 from hpuprof.model.collective_calls import pack_ints, unpack_ints
@@ -37,8 +36,7 @@ class PackedParts(msgspec.Struct, frozen=True, kw_only=True):
         return unpack_ints(self.columns[column])
 
 
-@dataclass(frozen=True, eq=False)
-class LaunchSchedule:
+class LaunchSchedule(msgspec.Struct, frozen=True, eq=False):
     """Columns of integers, times in ns. Calls and rows are in order of time on the host; -1: none."""
 
     steps: Ints  # their positions in the trace
@@ -71,7 +69,7 @@ class LaunchSchedule:
         calls = int(self.last[steps - 1]) + 1
         rows = int(np.searchsorted(self.call, calls))
         waits, late = self.wait_call < calls, self.late_row < rows
-        columns = vars(self)
+        columns = asdict(self)
         kept = {name: columns[name][:steps] for name in ("steps", "pause", "last")}
         kept |= {name: columns[name][:calls] for name in ("segment", "cost")}
         kept |= {name: columns[name][:rows] for name in ("call", "lane", "dur", "latency", "gap", "collective")}
@@ -81,7 +79,7 @@ class LaunchSchedule:
 
     def pack(self) -> PackedSchedule:
         """Return the columns as bytes."""
-        return PackedSchedule(columns={name: pack_ints(column) for name, column in vars(self).items()})
+        return PackedSchedule(columns={name: pack_ints(column) for name, column in asdict(self).items()})
 
 
 def unpack_schedule(packed: PackedSchedule) -> LaunchSchedule:

@@ -7,7 +7,6 @@ what the recorder logs, and the table in `docs/method/definitions.md`. Values ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -30,8 +29,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     definition: Annotated[str, Meta(description="How it is computed.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetricSpec:
+class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the registry: the words of `Metric`, how it is computed, and where it shows.
 
     A metric with a `column` is that column of the step table over the step time, one with a `cause` the device idle
@@ -334,8 +332,7 @@ IDLE = {spec.cause: spec.name for spec in METRICS if spec.cause is not None}
 """The metric with the share of the step that the device idled for a cause."""
 
 
-@dataclass(frozen=True)
-class StepColumn:
+class StepColumn(msgspec.Struct, frozen=True):
     """A column of the step table that is compared as a mean over steps; without a label, text leaves it out."""
 
     column: str

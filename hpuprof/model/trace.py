@@ -7,12 +7,12 @@ by start (ties: longer first). Every array of a table has shape `(rows,)`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from hpuprof.model.arrays import Codes, Ints, Mask
 
@@ -29,8 +29,7 @@ class Detail(NamedTuple):
     module: bytes = b""  # text: TorchScript's module hierarchy
 
 
-@dataclass(frozen=True, eq=False)
-class _Slices:
+class _Slices(Struct, frozen=True, eq=False, dict=True):
     start: Ints
     dur: Ints
     name: Codes  # into Trace.names
@@ -46,8 +45,7 @@ class _Slices:
         return self.start + self.dur
 
 
-@dataclass(frozen=True, eq=False)
-class HostRows(_Slices):
+class HostRows(_Slices, frozen=True, eq=False):
     """Slices on host threads."""
 
     activity: Bytes8  # Activity
@@ -62,8 +60,7 @@ class HostRows(_Slices):
     comm: Codes  # into Trace.comms, -1: no row of a collective
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceRows(_Slices):
+class DeviceRows(_Slices, frozen=True, eq=False):
     """Slices on device engines or streams."""
 
     engine: Codes  # into Trace.engines
@@ -75,8 +72,7 @@ class DeviceRows(_Slices):
     comm: Codes  # into Trace.comms, -1: no row of a collective
 
 
-@dataclass(frozen=True, eq=False)
-class SyncRows:
+class SyncRows(Struct, frozen=True, eq=False):
     """Waits for the device as the profiler recorded them; no device work. In order of the file."""
 
     kind: Bytes8  # SyncKind
@@ -89,8 +85,7 @@ class SyncRows:
         return len(self.kind)
 
 
-@dataclass(frozen=True, eq=False)
-class MemoryRows:
+class MemoryRows(Struct, frozen=True, eq=False):
     """Allocator samples. `device`: True for device memory. Unknown totals are -1. Unit: bytes."""
 
     time: Ints
@@ -100,8 +95,7 @@ class MemoryRows:
     reserved: Ints
 
 
-@dataclass(frozen=True)
-class Track:
+class Track(Struct, frozen=True):
     """One row of the viewer: a host thread or a device lane."""
 
     pid: str
@@ -124,8 +118,7 @@ class Track:
         return self.caller or self.os_thread
 
 
-@dataclass(frozen=True)
-class CommNote:
+class CommNote(Struct, frozen=True):
     """What one row records about its collective; -1 and empty where it records nothing."""
 
     op: str = ""  # all_reduce, all_gather, ... ; empty: the row does not say
@@ -142,8 +135,7 @@ class CommNote:
     on_host: bool = False  # the row is the execution itself, by a library that runs on the host
 
 
-@dataclass(frozen=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """A problem or omission while reading: diagnostic code, count, words, offset of the first case."""
 
     code: str
@@ -152,8 +144,7 @@ class Trouble:
     offset: int | None = None
 
 
-@dataclass(frozen=True)
-class Health:
+class Health(Struct, frozen=True):
     """Rows read, ignored and unknown."""
 
     rows: int = 0
@@ -164,8 +155,7 @@ class Health:
     troubles: tuple[Trouble, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(Struct, frozen=True, eq=False):
     """One normalised trace file."""
 
     host: HostRows

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.collective_search import collective_calls, position_of_rows
 from hpuprof.analysis.modules import running_node
@@ -23,8 +23,7 @@ SLOWER_BESIDE = 0.35
 """How much longer a collective and what runs beside it may take: Daydream (ATC'20) saw 34 % for NCCL."""
 
 
-@dataclass(frozen=True, eq=False)
-class CollectiveRows:
+class CollectiveRows(Struct, frozen=True, eq=False, dict=True):
     """Rows of collectives whose operation is known, in order of launches; columns of shape `(collectives,)`."""
 
     of: ProgramCalls

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.graph_mode.refusals import NO_TRACE
@@ -101,8 +101,7 @@ def _ceiling_after(first: Change, change: Change, pricing: Pricing) -> float:
         return 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, eq=False):
     """What the plan is made of."""
 
     pricing: Pricing

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.efficiency.formulas import Work
 from hpuprof.efficiency.peaks import Peak
@@ -34,8 +34,7 @@ UNKNOWN_RATIO = 0.5
 """Least time in half as many bits where the peaks are unknown: half the bytes, twice the operations; by judgement."""
 
 
-@dataclass(frozen=True, eq=False)
-class MatrixRows:
+class MatrixRows(Struct, frozen=True, eq=False, dict=True):
     """Rows of fp32 matrix operators; columns of shape `(found,)`."""
 
     row: Ints  # of the program

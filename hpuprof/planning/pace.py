@@ -6,7 +6,7 @@ is never shorter, and what else becomes faster is waited away.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from hpuprof.graph_mode.predict import LOADER_SHARE
 from hpuprof.model.arrays import Floats
@@ -23,8 +23,7 @@ UNLIKE = 2.0
 """Times as long as the shortest that fetching a batch takes where it was waited for; by judgement."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pace:
+class Pace(Struct, frozen=True, eq=False):
     """What workers who are waited for do to the steps."""
 
     waiting: Intervals  # of the host, without what taking a batch takes

@@ -10,10 +10,11 @@ which outcomes it is played, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.model.arrays import Floats, Ints, Mask
@@ -31,8 +32,7 @@ REMEMBERED = 10
 """Models with changes that are kept, at 1 to 2 MB each; more of them made no plan sooner."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pricing:
+class Pricing(Struct, frozen=True, eq=False):
     """Plays changes of one recording. Arrays have shape `(samples,)`."""
 
     model: StepModel

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hpuprof.model.arrays import Mask
 from hpuprof.planning.situation import Situation
@@ -13,8 +14,7 @@ Edit = Callable[[StepModel, float], StepModel]
 """Plays a change: a model and how badly it turns out, from 0 (as good as can be) to 1, to the model with the change."""
 
 
-@dataclass(frozen=True, eq=False)
-class Change:
+class Change(Struct, frozen=True, eq=False):
     """A remedy in one place of the program.
 
     `ideal`: what it is about taken away altogether, which no outcome can beat; None: the edit does that; `uncertain`:
@@ -40,8 +40,7 @@ class Change:
     paces: Callable[[float], float] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Remedy:
+class Remedy(Struct, frozen=True, kw_only=True):
     """One kind of change. The words are what users read; the registry holds them all.
 
     `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how

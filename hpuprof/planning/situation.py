@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.placement import Phase
@@ -36,8 +37,7 @@ MOST_PLACES = 8
 """Places of one remedy that are priced one by one; what takes less time is not worth a line."""
 
 
-@dataclass(frozen=True, eq=False)
-class Situation:
+class Situation(Struct, frozen=True, eq=False, dict=True):
     """One recording's steps, the candidates for graphs in them, and what graph mode would give them."""
 
     model: StepModel
@@ -64,8 +64,7 @@ class Group(NamedTuple):
     per_step: float
 
 
-@dataclass(frozen=True, eq=False)
-class ProgramCalls:
+class ProgramCalls(Struct, frozen=True, eq=False, dict=True):
     """The calls of a program with their kinds and phases; masks and columns of shape `(calls,)`."""
 
     view: RankView

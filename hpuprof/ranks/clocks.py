@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.clock import GivenClock
@@ -39,8 +39,7 @@ COARSE_NS = 2000
 """Whole-microsecond stamps truncate start and duration separately: an end may read up to 2 µs early."""
 
 
-@dataclass(frozen=True, eq=False)
-class Clocks:
+class Clocks(Struct, frozen=True, eq=False):
     """Corrections to each host's stamps, arrays of shape `(hosts,)`.
 
     Offsets hold at `middle_ns`, relative to the host's reference, the first host of its component. `low`, `high`
@@ -83,8 +82,7 @@ def given_clocks(mode: str, given: Sequence[GivenClock | None], middle_ns: int) 
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Edge:
+class _Edge(Struct, frozen=True, eq=False):
     """Collectives shared by two hosts: times, differences of ends, bounds of offset a less offset b."""
 
     time: Floats

@@ -6,9 +6,9 @@ Comparing ranks needs a common clock; collectives whose ranks' clocks are unrela
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.groups import members
 from hpuprof.ingest.dialect_collectives import SYMMETRIC
@@ -24,8 +24,7 @@ LATE_NS = 20_000
 """A collective whose transfer is this much (and half as much again) longer than typical waited for a missing member."""
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """The clock of each rank's stamps. `names`: the clocks; several ranks of one host share one."""
 
     names: list[str]
@@ -34,8 +33,7 @@ class Placement:
     guessed: bool = False  # some host is unknown
 
 
-@dataclass(frozen=True, eq=False)
-class Timed:
+class Timed(Struct, frozen=True, eq=False):
     """Members of matched collectives on the common clock, columns of shape `(members,)`; and sums per collective.
 
     `latest`: when the last member arrived; `last`: that member (position among members). `usable`: symmetric and timed,

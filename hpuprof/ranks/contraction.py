@@ -14,16 +14,14 @@ sums, which is none while weights are whole ns below 2**53 in sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.ranks.lines import Line
 
 
-@dataclass(frozen=True, eq=False)
-class Contracted:
+class Contracted(Struct, frozen=True, eq=False):
     """What is left of a line: its events by chain, weights of several scenarios in columns [ns]."""
 
     chain: Ints  # (events,)

@@ -11,10 +11,10 @@ of the period, the longest that any chain took an upper one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.ranks.contraction import Contracted, contract
@@ -39,8 +39,7 @@ class Stretch(NamedTuple):
     ns: float
 
 
-@dataclass(frozen=True, eq=False)
-class JobCycle:
+class JobCycle(Struct, frozen=True, eq=False):
     """The critical cycle, in order of time. `steps`: that count, through which it goes `runs` times.
 
     The stretches in those steps add up to `step_ns` times `steps` times `runs`. `hosts`: whether hosts are known call

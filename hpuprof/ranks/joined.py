@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.ranks.contraction import Contracted, contract
@@ -40,8 +40,7 @@ def step_times(lines: Sequence[Line], collectives: int, factors: Sequence[Sequen
     return [np.concatenate(found, axis=1) for found in out]
 
 
-@dataclass(frozen=True, eq=False)
-class Joined:
+class Joined(Struct, frozen=True, eq=False):
     """Contracted lines as one graph: events, edges and chains of a line follow those of the line before; then hubs."""
 
     graph: Graph

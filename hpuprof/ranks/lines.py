@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints
 
@@ -37,8 +37,7 @@ class Key(NamedTuple):
     after: Hashable
 
 
-@dataclass(frozen=True, eq=False)
-class Line:
+class Line(Struct, frozen=True, eq=False, dict=True):
     """One rank's events and edges. Ends of edges are events, counted from 0, or collectives, `~c` for number c.
 
     A weight is `fixed + work * factor[piece]`; weights are those of the events' steps, then of the edges.

@@ -6,9 +6,9 @@ works; waiting is left out. Its host has no model of its own: work that it would
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, covered_before, union
@@ -17,8 +17,7 @@ from hpuprof.ranks.lines import Does, Line, stretches
 ISSUE, JOIN, MARK = 1, 0, 2
 
 
-@dataclass(frozen=True, eq=False)
-class Members:
+class Members(Struct, frozen=True, eq=False):
     """Calls that take part, columns of shape `(members,)`, on the common clock."""
 
     which: Ints
@@ -33,15 +32,14 @@ class Members:
 
     def of(self, keep: Ints | Mask) -> Members:
         """Return some of the members."""
-        return Members(**{name: column[keep] for name, column in vars(self).items()})
+        return Members(**{name: column[keep] for name, column in asdict(self).items()})
 
     def since(self, zero: int) -> Members:
         """Return the same members with time counted from `zero`."""
         return replace(self, start=self.start - zero, end=self.end - zero)
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Struct, frozen=True, eq=False):
     """One rank's events in order.
 
     `work`: main-path time since the previous event; anchors identify events across ranks.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
 
 from hpuprof.analysis.groups import members
 from hpuprof.ingest.dialect_collectives import PAIRED, UNEVEN
@@ -26,8 +26,7 @@ _GAP_NS = 1_000_000  # calls whose shifted ends are more than twice this apart a
 _SAME_END_NS = (20_000, 200_000, 1_000_000)  # how far apart ends of one collective lie, tried in turn
 
 
-@dataclass(frozen=True, eq=False)
-class RankCalls:
+class RankCalls(Struct, frozen=True, eq=False):
     """One rank's calls with their context: host, absolute stamp of time 0, labels of its steps.
 
     `labels`: one per step, unique; empty if the steps cannot be compared with other ranks' steps.
@@ -65,8 +64,7 @@ def ranges(ranks: Sequence[int]) -> str:
     return ",".join(out)
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """A process group across ranks. `known`: the traces name its members; else all ranks are assumed to be in it."""
 
     name: str
@@ -81,8 +79,7 @@ class Group:
         return f"{self.ranks[0]}->{self.ranks[1]}" if self.peers else ranges(self.ranks)
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """Properties common to the calls of one collective; -1 and empty: unknown or different by design."""
 
     group: int
@@ -91,8 +88,7 @@ class Kind:
     dtype: str
 
 
-@dataclass(frozen=True, eq=False)
-class Matching:
+class Matching(Struct, frozen=True, eq=False, dict=True):
     """Collectives across ranks. Members of collective i: `slice(first[i], first[i + 1])` of `rank` and `call`."""
 
     groups: list[Group]

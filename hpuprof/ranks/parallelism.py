@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.ingest.dialect_collectives import BY_NAME
 from hpuprof.ranks.matching import Group, Matching, RankCalls
@@ -29,8 +29,7 @@ _COMPARED = 20_000_000  # pairs of groups sharing a rank; 10,000 ranks in ten gr
 _RATIO = 0.25  # tolerance of sizes that count as once or twice
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(Struct, frozen=True):
     """The use of one group. `evidence`: how it is known; `sharding`: for data-parallel groups only."""
 
     role: str

@@ -7,17 +7,19 @@ rank does longer than others on the average is saved. Several donors give an int
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Mask
-from hpuprof.ranks.job_cycle import JobCycle
-from hpuprof.ranks.joined import step_times
 from hpuprof.ranks.lines import Line, levels, like
-from hpuprof.ranks.scenarios import Model
 from hpuprof.ranks.suspects import Division, Suspect
 from hpuprof.what_if.graph import CrosswiseError
+
+if TYPE_CHECKING:  # one rank needs no replay of the job
+    from hpuprof.ranks.job_cycle import JobCycle
+    from hpuprof.ranks.scenarios import Model
 
 DONORS = (1 / 6, 1 / 2, 5 / 6)
 """Where donors stand among the other ranks, by how long they work: the middle of each third."""
@@ -29,8 +31,7 @@ MIN_STEPS = 3
 """With fewer steps a donor's own step is taken, and a single step decides who is late in most."""
 
 
-@dataclass(frozen=True)
-class Price:
+class Price(Struct, frozen=True):
     """What the mean step would save if a suspect kept pace, as a share of it: an interval, and in how many steps."""
 
     suspect: Suspect
@@ -40,8 +41,7 @@ class Price:
     steps: float  # share of the replayed steps that would be noticeably shorter
 
 
-@dataclass(frozen=True)
-class DivisionPrice:
+class DivisionPrice(Struct, frozen=True):
     """What the mean step would save if work were divided evenly, as a share of it: an interval.
 
     `longest`: the part, of the first team, that works longest on the device; `over`: by how much longer the longest one
@@ -56,8 +56,7 @@ class DivisionPrice:
     over: float
 
 
-@dataclass(frozen=True, eq=False)
-class Priced:
+class Priced(Struct, frozen=True, eq=False):
     """The job replayed. Times in ns; `launch`: share of an even step that hosts without any work of their own save."""
 
     typical_ns: int
@@ -103,6 +102,8 @@ def price(
     used = np.isfinite(model.measured)
     if not model.measured[used].sum() > 0:
         return None
+    from hpuprof.ranks.joined import step_times
+
     level, totals = levels(model.lines), work(model).sum(axis=1)
     both = zip(model.lines, level, strict=True)
     columns: list[list[Floats]] = [[np.ones(len(by)), by, _idle_host(line, by)] for line, by in both]

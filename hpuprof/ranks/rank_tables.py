@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from hpuprof.analysis.groups import members, percentile
 from hpuprof.ingest.dialect_collectives import BY_NAME
@@ -27,7 +27,6 @@ from hpuprof.model.tables import (
     SuspectRow,
 )
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
-from hpuprof.ranks.cycle_rows import cycle_rows
 from hpuprof.ranks.matching import Matching, RankCalls, match, ranges
 from hpuprof.ranks.parallelism import Use, uses
 from hpuprof.ranks.prices import DivisionPrice, Price, Priced
@@ -38,8 +37,7 @@ Main = Sequence[tuple[RankRow, RankPartial]]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class EarlyStop:
+class EarlyStop(Struct, frozen=True):
     """A rank whose calls end `behind` collectives before those of its group; all of them if it ran none."""
 
     rank: int
@@ -48,8 +46,7 @@ class EarlyStop:
     last: str
 
 
-@dataclass(frozen=True)
-class AcrossRanks:
+class AcrossRanks(Struct, frozen=True):
     """Everything found across ranks; empty if there was nothing to compare."""
 
     clocks: list[ClockRow] = field(default_factory=list)
@@ -89,6 +86,8 @@ def across_ranks(
     collectives = _collective_rows(ranks, matching, timed, label)
     if len(ranks) < 2:
         return AcrossRanks(groups=groups, collectives=collectives)
+    from hpuprof.ranks.cycle_rows import cycle_rows
+
     waits = measure_waits(ranks, matching, timed)
     world = max((who.world_size or 0 for who in ranks), default=0)
     few = 2 * len(ranks) < world

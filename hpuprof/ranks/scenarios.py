@@ -11,9 +11,10 @@ Collectives of any number of ranks and send/receive pairs take part; other commu
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.launch_schedule import LaunchSchedule, unpack_schedule
@@ -31,8 +32,7 @@ they take 0.2 GB a million until they are contracted."""
 _QUEUED_NS = 50_000  # a call that starts this soon after the previous one on its lane was queued behind it
 
 
-@dataclass(frozen=True, eq=False)
-class Model:
+class Model(Struct, frozen=True, eq=False):
     """All ranks' lines, which meet in `collectives`.
 
     `measured`: lengths of the replayed steps that are used, NaN for others, shape `(ranks, steps)`, ns.

@@ -8,20 +8,19 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.groups import percentile
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.model.intervals import measure, union
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather, transfer_ns
-from hpuprof.ranks.job_cycle import job_cycle
 from hpuprof.ranks.matching import Matching, RankCalls
 from hpuprof.ranks.parallelism import Use
 from hpuprof.ranks.prices import MIN_STEPS, Priced, price, work
-from hpuprof.ranks.scenarios import models
 from hpuprof.ranks.suspects import Suspect, divisions, excess, families, links, sets_of_ranks
 
 PERSISTENT_SHARE = 0.6
@@ -52,8 +51,7 @@ CANDIDATES = 3
 is nearly always the answer."""
 
 
-@dataclass(frozen=True, eq=False)
-class Waits:
+class Waits(Struct, frozen=True, eq=False):
     """Waiting and its blame per rank, arrays of shape `(ranks,)`, over used steps [ns]."""
 
     waiting: Ints  # exposed waiting
@@ -69,8 +67,7 @@ class Waits:
     bubble: Ints  # exposed waiting for a peer's send
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Whether anybody is late: none, persistent (then `suspect`), rotating, launch (hosts set the pace), unknown."""
 
     kind: str
@@ -283,6 +280,9 @@ def what_if(
 
     The first model that gives the recorded steps counts, else the last one.
     """
+    from hpuprof.ranks.job_cycle import job_cycle
+    from hpuprof.ranks.scenarios import models
+
     walls = np.array([wall for who in ranks for _, wall, good in who.steps if good], dtype=np.int64)
     family = families(matching, use)
     sets, slow = sets_of_ranks(ranks, matching, family), links(ranks, matching, timed, family)

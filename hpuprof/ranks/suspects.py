@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.groups import members
 from hpuprof.model.arrays import Floats, Ints
@@ -22,8 +22,7 @@ MIN_COMPARED = 3
 """Collectives of one kind that a link's median needs, by judgement."""
 
 
-@dataclass(frozen=True)
-class Division:
+class Division(Struct, frozen=True):
     """Work that is divided among parts of the job and could be divided otherwise. Ranks are positions.
 
     `kind`: stages (of a pipeline: the same in every step) or experts (on a group of ranks: step by step); `teams`: what
@@ -34,8 +33,7 @@ class Division:
     teams: tuple[tuple[tuple[int, ...], ...], ...]
 
 
-@dataclass(frozen=True)
-class Suspect:
+class Suspect(Struct, frozen=True):
     """Ranks, as positions, that may be slow together. `kind`: rank, host, stage, group, coordinate or link.
 
     `slower`: of a link, by how much each of its collectives takes longer than its siblings' do; else empty.

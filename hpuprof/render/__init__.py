@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hpuprof.comparison.result import Comparison
 from hpuprof.errors import UsageError
 from hpuprof.files import check_target, write_whole
 from hpuprof.report.model import Report
+
+if TYPE_CHECKING:
+    from hpuprof.comparison.result import Comparison
 
 SUFFIXES = (".html", ".json", ".md", ".txt")
 
@@ -19,8 +22,8 @@ def render(report: Report | Comparison, suffix: str) -> str:
     if suffix == ".html":
         from hpuprof.render import html, html_comparison
 
-        return html_comparison.to_html(report) if isinstance(report, Comparison) else html.to_html(report)
-    if isinstance(report, Comparison):
+        return html.to_html(report) if isinstance(report, Report) else html_comparison.to_html(report)
+    if not isinstance(report, Report):
         from hpuprof.render import comparison_text
 
         if suffix == ".txt":

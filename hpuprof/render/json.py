@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -54,8 +53,7 @@ def inert_json(document: str) -> str:
     return document
 
 
-@dataclass(frozen=True)
-class Form(Generic[S]):
+class Form(msgspec.Struct, Generic[S], frozen=True):
     """One kind of our own JSON documents. `version`: the newest that is known; `word`: what it is the version of."""
 
     kind: type[S]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.groups import percentile
 from hpuprof.analysis.step_kinds import ACCUMULATING, UPDATING
@@ -20,8 +20,7 @@ from hpuprof.model.tables import StepRow
 from hpuprof.ranks.rank_tables import AcrossRanks, rank_metrics
 
 
-@dataclass(frozen=True)
-class UsedSteps:
+class UsedSteps(Struct, frozen=True, dict=True):
     """The population of a metric: the chosen recordings, their used steps, their idle time by cause [ns]."""
 
     steps: Sequence[StepRow]

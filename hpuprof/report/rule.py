@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from hpuprof.model.metrics import Value
 from hpuprof.model.partial import RankPartial
@@ -13,8 +14,7 @@ from hpuprof.model.tables import RankRow
 from hpuprof.ranks.rank_tables import AcrossRanks
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(Struct, frozen=True):
     """What a rule sees: rows and reduced files of some recordings, headline values, idle shares, ranks compared."""
 
     main: Sequence[tuple[RankRow, RankPartial]]
@@ -66,8 +66,7 @@ class Found(NamedTuple):
     """What to do in this case, where the rule's own advice lists several."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """A finding: its code, its words, its test. `{limit}` in `found_when` stands for the limit."""
 
     code: str
@@ -82,7 +81,7 @@ class Rule:
     limit: float = 0.0
     needs_sound_device: bool = False
     """Skip the rule where device rows are not sound (see `RankPartial.sound`)."""
-    test: Callable[[Context, float], Found | None] = field(repr=False)
+    test: Callable[[Context, float], Found | None]
 
     @property
     def threshold(self) -> str:

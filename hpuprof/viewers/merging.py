@@ -278,7 +278,10 @@ class _Timeline:
 
 def _timeline(plans: list[FilePlan], files: list[TraceFile], options: MergeOptions) -> _Timeline:
     """Identify files again by their whole content, as heads may show less, and put them on one axis."""
-    known = [replace(file, inside={**file.inside, **plan.inside}) for file, plan in zip(files, plans, strict=True)]
+    known = [
+        msgspec.structs.replace(file, inside={**file.inside, **plan.inside})
+        for file, plan in zip(files, plans, strict=True)
+    ]
     offsets = options.offsets or {}
     members = [
         _Member(plan, who.rank, host_of(file), offsets.get(who.rank, ClockOffset()))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.gaps import silences
 from hpuprof.analysis.links import Links
@@ -33,8 +34,7 @@ COPYING = re.compile(
 ACCUMULATE = re.compile(r"AccumulateGrad")
 
 
-@dataclass(frozen=True, eq=False)
-class Region:
+class Region(Struct, frozen=True, eq=False):
     """A candidate: windows to capture. `split`: forward and backward are separate graphs."""
 
     name: str
@@ -45,8 +45,7 @@ class Region:
     borders: Ints | None = None  # instants at which another graph begins [ns]
 
 
-@dataclass(frozen=True, eq=False)
-class Around:
+class Around(Struct, frozen=True, eq=False, dict=True):
     """Host windows that capturing leaves outside, over the whole trace."""
 
     copying: Intervals = EMPTY  # operators around copies between host and device, and around waits
@@ -77,8 +76,7 @@ class Around:
         return Intervals(self.copying.start[at], self.copying.end[at])
 
 
-@dataclass(frozen=True, eq=False)
-class _Cut:
+class _Cut(Struct, frozen=True, eq=False):
     """What the graphs of a region take of a program, whatever else is edited; columns of shape `(calls,)`."""
 
     piece: Ints  # of each call, -1 outside
@@ -92,8 +90,7 @@ class _Cut:
     inputs: float
 
 
-@dataclass(frozen=True, eq=False)
-class Captured:
+class Captured(Struct, frozen=True, eq=False):
     """A schedule with a region captured, and per-step counts of it."""
 
     schedule: Schedule

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ ROUNDING = 1e-3  # ns
 _ERRORS = 64  # quantiles of the model's error
 
 
-@dataclass(frozen=True)
-class CriticalTables:
+class CriticalTables(msgspec.Struct, frozen=True):
     """Rows for the report."""
 
     critical_path: list[CriticalRow]

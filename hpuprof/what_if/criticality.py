@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.what_if.parts import LATENCIES, Owners, Parts, parts_of
@@ -20,8 +21,7 @@ SAMPLES = 8
 LAUNCH, GAP, LANE, RETURN = range(len(LATENCIES))
 
 
-@dataclass(frozen=True, eq=False)
-class OnCycle:
+class OnCycle(Struct, frozen=True, eq=False):
     """What the critical cycles are made of, by sample; arrays of shape `(parts, S)`, ns per step."""
 
     parts: Floats
@@ -31,8 +31,7 @@ class OnCycle:
     """The parts' whole durations on it, overlap with the row before included: by how much the step falls at first."""
 
 
-@dataclass(frozen=True, eq=False)
-class Base:
+class Base(Struct, frozen=True, eq=False, dict=True):
     """The steady steps of a model's samples, and what their times belong to."""
 
     schedule: Schedule
@@ -46,7 +45,7 @@ class Base:
         order = np.lexsort((sample.overhead, sample.host_scale))
         count = min(SAMPLES, len(order))
         some = np.sort(order[(np.arange(count) * 2 + 1) * len(order) // (2 * count)])
-        mine = Sample(**{name: column[some] for name, column in vars(sample).items()})
+        mine = Sample(**{name: column[some] for name, column in asdict(sample).items()})
         return cls(model.schedule, mine, HostWork.of(model.schedule, mine), parts_of(model))
 
     @cached_property

@@ -6,9 +6,8 @@ calls as a graph. An edit that makes events wait for each other crosswise is ref
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import asdict, replace
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.what_if.graph import NEVER
@@ -104,7 +103,7 @@ def merged(schedule: Schedule, groups: Ints, *, gap: float = 0.0) -> Schedule:
     within = row_waits & (waiting == source)
     left = Waits(waits.kind, waiting, source, waits.tail).only(~within)
     whole = replace(rows, dur=dur)
-    picked = Rows(**{name: column[keep] for name, column in vars(whole).items()})
+    picked = Rows(**{name: column[keep] for name, column in asdict(whole).items()})
     return schedule.sorted_with(rows=picked, waits=left)
 
 

@@ -7,10 +7,10 @@ for it starts no row launched after the waiting call until then (CUDA's rule). `
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.groups import members
 from hpuprof.model.arrays import Ints, Mask
@@ -66,8 +66,7 @@ class RecordedWaits:
         return int(mine[last]) if last >= 0 else -1
 
 
-@dataclass(frozen=True, eq=False)
-class StreamWaits:
+class StreamWaits(Struct, frozen=True, eq=False):
     """Waits of rows for rows on other lanes, shape `(waits,)`; rows are positions in `LaunchedRows`."""
 
     row: Ints

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof import native
 from hpuprof.model.arrays import Floats, Ints
@@ -45,8 +45,7 @@ class _Piece(NamedTuple):
     every: bool  # each of them has exactly one edge
 
 
-@dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Struct, frozen=True, eq=False, dict=True):
     """A sorted topology: *places* are positions in the order of computation. Shapes `(events,)`, `(edges,)`."""
 
     order: Ints

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.model.arrays import Floats, Ints, Mask
@@ -16,8 +15,7 @@ WAITED = 30_000.0  # ns before the end of a synchronising call within which a ro
 LATE = 2_000  # ns by which a row may end after the return of the call that waited for it
 
 
-@dataclass(frozen=True, eq=False)
-class PathCalls:
+class PathCalls(Struct, frozen=True, eq=False):
     """The program's calls and markers, as in `Program`; columns of shape `(calls,)`."""
 
     begin: Ints

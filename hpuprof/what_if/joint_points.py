@@ -9,9 +9,9 @@ constant low or high at a time. Playing adds and takes maxima, so the step time 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats
 from hpuprof.model.prediction import Constant
@@ -47,8 +47,7 @@ def joint_points(constants: Mapping[str, Constant]) -> Drawn:
     return Drawn(constants, uniform, overhead, host, outside)
 
 
-@dataclass(frozen=True, eq=False)
-class JointTimes:
+class JointTimes(Struct, frozen=True, eq=False):
     """The step times of a job at the settings, shape `(settings,)`, ns."""
 
     constants: Mapping[str, Constant]

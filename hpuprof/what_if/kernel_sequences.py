@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.what_if_rows import KernelSequenceRow
@@ -24,8 +24,7 @@ MOST = 5
 _CANDIDATES = 40
 
 
-@dataclass(frozen=True, eq=False)
-class _Sequence:
+class _Sequence(Struct, frozen=True, eq=False):
     labels: tuple[int, ...]
     rows: Ints
     """Rows of each occurrence, shape `(occurrences, kernels)`."""

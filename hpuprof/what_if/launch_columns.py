@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.analysis.collective_search import position_of_rows
 from hpuprof.analysis.rank_view import RankView

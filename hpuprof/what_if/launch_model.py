@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Mask
@@ -34,8 +34,7 @@ def recorded_steps(view: RankView) -> PackedSchedule | None:
     return pack_steps(view, model.program, model.recorded)
 
 
-@dataclass(frozen=True, eq=False)
-class LaunchModel(StepModel):
+class LaunchModel(StepModel, frozen=True, eq=False):
     """A program of launches and device rows."""
 
     program: Program

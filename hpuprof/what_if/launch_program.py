@@ -12,11 +12,11 @@ program gives the recorded times, and unexplained delays stay where they were se
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from hpuprof.analysis.evidence import synchronous
 from hpuprof.analysis.host_calls import Awaited, HostCallKind, program_tracks
@@ -45,8 +45,7 @@ REMEMBERED = 16
 SIMILAR = 0.25  # share by which a waiting step's host work, or the pause between steps, may deviate
 
 
-@dataclass(frozen=True, eq=False)
-class Segments:
+class Segments(Struct, frozen=True, eq=False, dict=True):
     """The host work between calls, of which edits of calls and rows take nothing; shape `(calls,)`."""
 
     before: Ints  # `Program.before`
@@ -81,8 +80,7 @@ class Segments:
         return [(np.searchsorted(when, self.before), np.searchsorted(when, self.begin)) for when in self.events]
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
+class Program(Struct, frozen=True, eq=False):
     """Calls and rows of the used steps; times in ns on the trace's clock, calls shape `(calls,)`, rows shape `(rows,)`.
 
     Each step's last call is a marker at its end, free of cost.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.links import Links
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.trace import Trace
 
 
-@dataclass(frozen=True, eq=False)
-class LaunchedRows:
+class LaunchedRows(Struct, frozen=True, eq=False):
     """Device rows of the program's calls, in order of calls; and all rows of each lane."""
 
     device_row: Ints

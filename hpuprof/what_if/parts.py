@@ -7,9 +7,9 @@ pieces of the host work between calls, and waits that are nobody's work (latenci
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from hpuprof.analysis.host_calls import program_tracks
 from hpuprof.analysis.links import Nesting, nest_rows
@@ -39,8 +39,7 @@ _PHASES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Owners:
+class Owners(Struct, frozen=True, eq=False):
     """Who owns each time of a schedule, as numbers of one list of names; -1: nobody."""
 
     row: Ints
@@ -51,8 +50,7 @@ class Owners:
     """Of each piece of host work."""
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
+class Parts(Struct, frozen=True, eq=False):
     """The parts of a schedule. Pieces are sorted by call; a call's shares add up to 1."""
 
     labels: list[tuple[str, str]]
@@ -76,8 +74,7 @@ class Parts:
         return Owners(*(self.module_of[of] for of in (places.row, places.cost, places.piece)))
 
 
-@dataclass
-class _Labels:
+class _Labels(Struct):
     """Numbers labels in the order in which they come."""
 
     known: dict[tuple[str, str], int] = field(default_factory=dict)

@@ -8,11 +8,11 @@ Linearity*, 1992, theorem 3.28). It never grows when a weight shrinks, whatever 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.what_if.graph import NEVER, Graph
@@ -34,8 +34,7 @@ class Cycle(NamedTuple):
     runs: int  # runs of the schedule that it goes through before it closes
 
 
-@dataclass(frozen=True, eq=False)
-class Period:
+class Period(Struct, frozen=True, eq=False, dict=True):
     """The steady state of a schedule with given weights. S: samples, C: chains that have events."""
 
     schedule: Schedule

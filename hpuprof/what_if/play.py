@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from hpuprof import native
 from hpuprof.model.arrays import Floats, Ints, Mask
@@ -17,8 +17,7 @@ RESOLUTION = 2.0**-10
 """ns. Times up to two hours are exact multiples of it in a double."""
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+class Sample(Struct, frozen=True, eq=False):
     """Costs of the machine and of the profiler; each of shape `(samples,)`, times in ns."""
 
     overhead: Floats  # multiples of `row_costs`
@@ -43,15 +42,15 @@ class Sample:
 
     def picked(self, pick: slice | Mask | Ints) -> Sample:
         """Return some of the samples."""
-        return Sample(**{name: values[pick] for name, values in vars(self).items()})
+        return Sample(**{name: values[pick] for name, values in asdict(self).items()})
 
     def median(self) -> Sample:
         """Return one sample, the median of each."""
-        return Sample(**{name: np.median(values, axis=0, keepdims=True) for name, values in vars(self).items()})
+        return Sample(**{name: np.median(values, axis=0, keepdims=True) for name, values in asdict(self).items()})
 
     def and_(self, other: Sample) -> Sample:
         """Return these samples and others."""
-        return Sample(**{name: np.concatenate([v, vars(other)[name]]) for name, v in vars(self).items()})
+        return Sample(**{name: np.concatenate([v, asdict(other)[name]]) for name, v in asdict(self).items()})
 
     def as_recorded(self) -> Sample:
         """Return them with the profiler's cost left in."""
@@ -59,8 +58,7 @@ class Sample:
         return replace(self, overhead=np.zeros(len(self)), host_scale=one, outside=one)
 
 
-@dataclass(frozen=True, eq=False)
-class HostWork:
+class HostWork(Struct, frozen=True, eq=False):
     """Segments and costs of calls without profiling, shape `(calls, samples)`, ns; graph launches left out."""
 
     segment: Floats
@@ -106,8 +104,7 @@ def _corrected(work: Floats, rows: Floats, sample: Sample, factor: Floats) -> Fl
     return left
 
 
-@dataclass(frozen=True, eq=False)
-class Played:
+class Played(Struct, frozen=True, eq=False):
     """What a schedule came to."""
 
     done: Floats
@@ -121,8 +118,7 @@ class Played:
         return np.diff(self.done, axis=1)[:, -steps:]
 
 
-@dataclass(frozen=True, eq=False)
-class Pace:
+class Pace(Struct, frozen=True, eq=False):
     """How fast the steps of a schedule follow each other when it is played twice."""
 
     done: Floats
@@ -151,8 +147,7 @@ def pace(schedule: Schedule, sample: Sample, *, host: bool = True) -> Pace:
     return Pace(done, work.on_main(schedule) if host else np.zeros(len(sample)), schedule.steps)
 
 
-@dataclass(frozen=True, eq=False)
-class Passage:
+class Passage(Struct, frozen=True, eq=False):
     """What is asked of a schedule that is played; S samples, ns."""
 
     done: Floats
@@ -294,8 +289,7 @@ def play(
     return Played(np.maximum.accumulate(np.concatenate(done)).T, times, weights)
 
 
-@dataclass(frozen=True, eq=False)
-class Weights:
+class Weights(Struct, frozen=True, eq=False):
     """The weights of a schedule's graph, in its order of computation; see `Graph.solve`."""
 
     step: Floats

@@ -8,9 +8,9 @@ lies between them bounds their cost from above.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hpuprof.analysis.groups import members
@@ -48,8 +48,7 @@ _PLAYED = np.concatenate([np.linspace(-1.0, 0.0, 9)[:-1], np.linspace(0.0, 1.0, 
 OTHER_MACHINES = ProfilingPrior(median=PRIOR_MEDIAN, high=PRIOR_HIGH, source="other machines")
 
 
-@dataclass(frozen=True, eq=False)
-class Cost:
+class Cost(Struct, frozen=True, eq=False):
     """Samples of what profiling cost; arrays of shape `(samples,)`. `source`: what the samples are known from."""
 
     overhead: Floats

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.intervals import EMPTY, Intervals, union_of
@@ -21,8 +21,7 @@ MAX_UNEXPLAINED = 0.15
 """Unexplained delay, as a share of the step, above which matched recipes are not trusted."""
 
 
-@dataclass(frozen=True, eq=False)
-class RecipeModel(StepModel):
+class RecipeModel(StepModel, frozen=True, eq=False):
     """Recipes matched to their launches, in a queue of three stages."""
 
     program: RecipeProgram

@@ -7,10 +7,11 @@ device runs recipes in order. The main path waits where it does in the trace.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.intervals import EMPTY, Intervals, contains, union_of
@@ -64,8 +65,7 @@ class _Piece(NamedTuple):
 _NOTHING = _Piece(0.0, _NO_ROWS)
 
 
-@dataclass
-class _Writer:
+class _Writer(Struct):
     """Collects calls, rows and waits in program order."""
 
     program: RecipeProgram

@@ -10,10 +10,11 @@ last flush that ended before it began: the bridge keeps one launch pending at mo
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.activations import Activations, work_activations
 from hpuprof.analysis.host_time import HostTime
@@ -51,8 +52,7 @@ class Kind(IntEnum):
     MARK = 5  # the step's end
 
 
-@dataclass(frozen=True, eq=False)
-class Actions:
+class Actions(Struct, frozen=True, eq=False):
     """The main path's actions in the used steps, in order.
 
     Columns of shape `(actions,)`; times in ns on the trace's clock.
@@ -72,8 +72,7 @@ class Actions:
         return len(self.step)
 
 
-@dataclass(frozen=True, eq=False)
-class RecipeProgram:
+class RecipeProgram(Struct, frozen=True, eq=False):
     """The used steps as actions, recipes and accumulated operators.
 
     Columns of recipes have shape `(recipes,)`, in order of launch: `launch` is time on the launch thread [ns], with the
@@ -193,8 +192,7 @@ def _middle(low: Ints, high: Ints, when: Ints) -> tuple[Ints, Ints]:
     return low[first : first + count], high[first : first + count]
 
 
-@dataclass(frozen=True, eq=False)
-class _Launches:
+class _Launches(Struct, frozen=True, eq=False):
     """The launches of a trace with their flushes and activations; columns of shape `(launches,)`."""
 
     calls: Ints  # host rows

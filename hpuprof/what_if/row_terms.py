@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.groups import members
 from hpuprof.model.arrays import Floats, Ints
@@ -18,8 +17,7 @@ FOLLOWS = 10_000.0  # ns after the end of another lane's row within which it exp
 MAX_LANES = 16
 
 
-@dataclass(frozen=True, eq=False)
-class LaneWaits:
+class LaneWaits(Struct, frozen=True, eq=False):
     """Rows that wait for a row on another lane; shape `(waits,)`."""
 
     row: Ints
@@ -27,8 +25,7 @@ class LaneWaits:
     gap: Floats  # ns from the end of the one to the start of the other
 
 
-@dataclass(frozen=True, eq=False)
-class RowTerms:
+class RowTerms(Struct, frozen=True, eq=False):
     """The terms of each row's start, as in `Program`; typical ones of the trace."""
 
     latency: Floats

@@ -12,11 +12,12 @@ Waits name the call or row that is waited for. Captured rows and graph launches 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints, Mask, any_of
 from hpuprof.what_if.graph import NEVER, Graph
@@ -47,8 +48,7 @@ RETURNS = (Wait.DEVICE, Wait.QUEUE, Wait.JOIN, Wait.REPLAY)
 """Waits that end before the call after the waiting one."""
 
 
-@dataclass(frozen=True, eq=False)
-class Calls:
+class Calls(Struct, frozen=True, eq=False):
     """Calls and step ends; columns of shape `(calls,)`, times in ns."""
 
     thread: Ints
@@ -85,8 +85,7 @@ class Calls:
         return replace(self, place=place)
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(Struct, frozen=True, eq=False):
     """Device rows; columns of shape `(rows,)`, times in ns."""
 
     call: Ints
@@ -108,8 +107,7 @@ class Rows:
         return len(self.call)
 
 
-@dataclass(frozen=True, eq=False)
-class Waits:
+class Waits(Struct, frozen=True, eq=False):
     """Edges beyond launches and chains; columns of shape `(waits,)`."""
 
     kind: Ints
@@ -148,8 +146,7 @@ class Waits:
         return any_of(self.kind, kinds)
 
 
-@dataclass(frozen=True, eq=False)
-class Topology:
+class Topology(Struct, frozen=True, eq=False):
     """The graph of a schedule: events are its calls, then its rows; edges its launches, then its waits."""
 
     graph: Graph
@@ -167,8 +164,7 @@ class Topology:
     """By wait: the call whose segment it delays, -1 for waits of rows."""
 
 
-@dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(Struct, frozen=True, eq=False):
     """Made by `of`, which refuses crosswise waits; `reweighted` keeps the topology, `sorted_with` sorts anew."""
 
     calls: Calls
@@ -197,7 +193,7 @@ class Schedule:
         Raises:
             CrosswiseError: events wait for each other crosswise.
         """
-        new = replace(self, **changes)  # type: ignore[arg-type]
+        new = replace(self, **changes)
         return replace(new, topology=self.sort(*_columns(new.calls, new.rows, new.waits)))
 
     @property
@@ -207,7 +203,7 @@ class Schedule:
 
     def reweighted(self, **rows: Floats) -> Schedule:
         """Return it with other columns of rows: durations, gaps, latencies."""
-        return replace(self, rows=replace(self.rows, **rows))  # type: ignore[arg-type]
+        return replace(self, rows=replace(self.rows, **rows))
 
     def tails(self, tail: Floats) -> Schedule:
         """Return it with other tails of waits, shape `(waits,)`, ns."""

@@ -8,9 +8,8 @@ side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.prediction import CollectiveSkeleton
@@ -24,8 +23,7 @@ NEIGHBOURS = 8
 """Collectives before one over which paths to it are looked for; by judgement more than groups take turns."""
 
 
-@dataclass(frozen=True, eq=False)
-class Collectives:
+class Collectives(Struct, frozen=True, eq=False):
     """The collectives of the recorded steps; rows are named by their device row, so that edits keep them apart."""
 
     step: int

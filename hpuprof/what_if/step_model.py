@@ -6,13 +6,13 @@ is the same: the profiler's cost, the samples, the step times with and without a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints
@@ -27,8 +27,7 @@ from hpuprof.what_if.skeleton import Collectives, find_skeleton
 from hpuprof.what_if.uncertainty import Drawn
 
 
-@dataclass(frozen=True, eq=False)
-class CapturedStep:
+class CapturedStep(msgspec.Struct, frozen=True, eq=False):
     """The step with a region captured: times of shape `(samples, steps)`, ns, and the per-step costs of capturing."""
 
     captured: Captured
@@ -39,8 +38,11 @@ class CapturedStep:
     skeleton: CollectiveSkeleton | None
 
 
-@dataclass(frozen=True, eq=False)
-class StepModel(ABC):
+class _Abstract(msgspec.StructMeta, ABCMeta):
+    """Of structs with methods that the structs below them have to have."""
+
+
+class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abstract):
     """The used steps of one trace. Times in ns."""
 
     view: RankView

@@ -13,9 +13,10 @@ the caller's thread or, with `asynchronous=True`, beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.links import outermost
 from hpuprof.analysis.rank_view import RankView
@@ -46,8 +47,7 @@ WAIT_SHARE = 0.03
 """Share of the step spent waiting for the device above which a step counts as synchronised."""
 
 
-@dataclass(frozen=True, eq=False)
-class Stages:
+class Stages(Struct, frozen=True, eq=False):
     """Totals of each used step; columns of shape `(steps,)`, ns."""
 
     working: Intervals  # of the main and autograd threads
@@ -161,8 +161,7 @@ def _pairs(first: Ints, second: Ints) -> zip[tuple[int, int]]:
     return zip(first.tolist(), second.tolist(), strict=True)
 
 
-@dataclass(frozen=True, eq=False)
-class TotalsModel(StepModel):
+class TotalsModel(StepModel, frozen=True, eq=False):
     """Stages side by side between step ends."""
 
     stages: Stages

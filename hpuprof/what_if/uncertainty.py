@@ -7,11 +7,11 @@ sample.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats
 from hpuprof.model.prediction import Constant, Interval
@@ -35,8 +35,7 @@ REPLAY_LIMIT = 0.08
 """Replay error above which the next coarser model is used, or no prediction is made."""
 
 
-@dataclass(frozen=True)
-class Errors:
+class Errors(Struct, frozen=True):
     """Relative standard deviations of a speed-up."""
 
     base: float  # of the step time now
@@ -49,8 +48,7 @@ class Errors:
         return cls(base or OTHER_RUN, float(np.hypot(replay, 0.5 * unexplained)), constants["model_error"].value)
 
 
-@dataclass(frozen=True, eq=False)
-class Draws:
+class Draws(Struct, frozen=True, eq=False):
     """Uniform numbers, one row per unknown, shared by all traces of a run."""
 
     uniform: Floats  # (UNKNOWNS, samples)
@@ -103,8 +101,7 @@ def of_other_runs(times: Floats, *, told: bool) -> Floats:
     return found * (np.median(times) / max(float(np.median(found)), 1.0))
 
 
-@dataclass(frozen=True, eq=False)
-class Drawn:
+class Drawn(Struct, frozen=True, eq=False):
     """The samples of one prediction. Arrays have shape `(samples,)`."""
 
     constants: Mapping[str, Constant]

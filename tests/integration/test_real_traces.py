@@ -7,12 +7,12 @@ print them. What the differences mean stands in docs/evidence/agreement.md.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from sample_reports import report_at
 
 import hpuprof

@@ -1,5 +1,6 @@
 """Work that dies, wherever it runs, is done again a bounded number of times; what cannot be done is told."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -35,6 +36,15 @@ def results(*arguments, **options):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_item_has_its_result(jobs):
     assert results(crashing.double, [3, 1, 2], jobs=jobs) == {0: 6, 1: 2, 2: 4}
+
+
+def test_workers_look_for_garbage_as_their_parent_does():
+    often, *others = gc.get_threshold()
+    gc.set_threshold(12_345, *others)
+    try:
+        assert results(crashing.garbage, [1, 2], jobs=2) == {0: 12_345, 1: 12_345}
+    finally:
+        gc.set_threshold(often, *others)
 
 
 def test_a_worker_killed_once_costs_nothing(tmp_path):

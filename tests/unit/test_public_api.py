@@ -33,10 +33,25 @@ def test_analysis_needs_neither_torch_nor_pandas(samples):
     assert run_python(code) == "False False"
 
 
-def test_json_loads_neither_gates_nor_words(samples):
-    unused = ("hpuprof.gate", "hpuprof.render.markdown", "hpuprof.render.text", "hpuprof.render.sections")
-    code = f"import sys; from hpuprof.cli.main import main; main(['analyze', {str(samples / 'cpu_1_rank')!r}, '--json']); print([p for p in {unused} if p in sys.modules])"
+@pytest.mark.parametrize("sample", ["cpu_1_rank", "hpu_g2_eager"])
+def test_json_of_one_rank_loads_what_it_shows(samples, sample):
+    ours = (
+        "gate",
+        "render.markdown",
+        "render.text",
+        "render.sections",
+        "comparison.result",
+        "ranks.scenarios",
+        "ranks.job_cycle",
+    )
+    unused = (*(f"hpuprof.{room}" for room in ours), "jinja2", "zipfile", "tempfile", "csv")
+    code = f"import sys; from hpuprof.cli.main import main; main(['analyze', {str(samples / sample)!r}, '--json']); print([p for p in {unused} if p in sys.modules])"
     assert run_python(code).splitlines()[-1] == "[]"
+
+
+def test_records_that_an_analysis_loads_are_not_compiled_at_each_start(samples):
+    code = f"import dataclasses, sys; made = []; real = dataclasses._process_class; dataclasses._process_class = lambda *a: made.append(a[0].__name__) or real(*a); from hpuprof.cli.main import main; main(['analyze', {str(samples / 'hpu_g2_eager')!r}, '--json']); print(sorted(made))"
+    assert run_python(code).splitlines()[-1] == "['ClockOffset', 'Run']"
 
 
 def test_every_public_name_resolves():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import asdict, replace
 from rank_traces import CAME, blocking
 
 from hpuprof.model.launch_schedule import LaunchSchedule, unpack_schedule
@@ -150,6 +149,6 @@ def test_the_first_steps_of_a_schedule_are_replayed_as_with_the_others_behind_th
 def test_a_schedule_survives_packing():
     one = launched(20, 100)
     two = unpack_schedule(one.pack())
-    assert {name: column.tolist() for name, column in vars(two).items()} == {
-        name: column.tolist() for name, column in vars(one).items()
+    assert {name: column.tolist() for name, column in asdict(two).items()} == {
+        name: column.tolist() for name, column in asdict(one).items()
     }

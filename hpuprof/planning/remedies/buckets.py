@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, measure, union, union_of
@@ -130,8 +131,7 @@ def _needed_before(program: Program, rows: Ints) -> Mask:
     return cut
 
 
-@dataclass(frozen=True, eq=False)
-class _Merge:
+class _Merge(Struct, frozen=True, eq=False):
     found: CollectiveRows
     rows: Ints  # rows in runs of two or more
     last: Ints  # last row of each one's run

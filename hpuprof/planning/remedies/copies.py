@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.ingest.dialect_activities import waits_for_all_streams
@@ -82,8 +83,7 @@ def _uploading(of: ProgramCalls, rows: Mask) -> Mask:
     return waiting
 
 
-@dataclass(frozen=True, eq=False)
-class _Copies:
+class _Copies(Struct, frozen=True, eq=False):
     program: Program
     ahead: Mask  # rows copied a step ahead
     late: Mask  # rows that only leave their lane

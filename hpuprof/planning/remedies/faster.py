@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.tables import PlanRow
@@ -69,6 +68,8 @@ def shortened_parts(situation: Situation, texts: Iterable[str]) -> tuple[list[tu
             edit = partial(_shorter, parts=parts, name=wish.name, gone=wish.share)
             found.append((remedy, Change(where, None, edit, partial(_shorter, parts=parts, name=wish.name, gone=1.0))))
         else:
+            from difflib import get_close_matches
+
             near = get_close_matches(wish.name, names, n=3, cutoff=0.4)
             hint = f"Names are those of the tables critical_path and modules{'; near it: ' if near else ''}"
             unknown.append(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import measure, union
@@ -67,8 +68,7 @@ def _between(program: Program, backward: tuple[Ints, Ints]) -> Mask:
     return rows
 
 
-@dataclass(frozen=True, eq=False)
-class _Overlap:
+class _Overlap(Struct, frozen=True, eq=False):
     program: Program
     chosen: Mask  # rows that reduce gradients
     moved: Mask  # those of them that do not overlap with backward now

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.planning.remedy import Change, Remedy

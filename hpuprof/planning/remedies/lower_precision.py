@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.trace import Trace
@@ -82,8 +83,7 @@ def _change(of: ProgramCalls, rows: Ints, least: Floats, around: Ints | None = N
     return Change(where, per_step, change.edit, change.ideal, uncertain=True, touches=calls)
 
 
-@dataclass(frozen=True, eq=False)
-class _Precision:
+class _Precision(Struct, frozen=True, eq=False):
     chosen: Mask  # rows of matrix operators
     least: Floats  # share of each row's time that is left at least
     calls: Mask  # launches of chosen rows

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, union, union_of
@@ -70,8 +70,7 @@ def _runs(of: ProgramCalls) -> Ints:
     return groups
 
 
-@dataclass(frozen=True, eq=False)
-class _Fusion:
+class _Fusion(Struct, frozen=True, eq=False, dict=True):
     of: ProgramCalls
     groups: Ints  # first call of each call's run, -1 for none
     calls: Mask  # those in runs

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import backward_names
@@ -87,8 +87,7 @@ def _told(used: int | None, total: int | None) -> str:
     return f"at most {used / 2**30:.1f} GiB" + (f" of {total / 2**30:.1f}" if total else "") + " in use"
 
 
-@dataclass(frozen=True, eq=False)
-class _Kept:
+class _Kept(Struct, frozen=True, eq=False):
     calls: Mask  # calls in windows
     windows: Intervals
     layers: int  # of a step

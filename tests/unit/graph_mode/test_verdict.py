@@ -11,8 +11,9 @@ from builder import TraceBuilder
 
 from hpuprof.errors import ConfigError
 from hpuprof.graph_mode.candidates import RegionName
-from hpuprof.graph_mode.interfaces import Situation, api_name, code_for
+from hpuprof.graph_mode.interfaces import Situation, api_name
 from hpuprof.graph_mode.job import ONE_STEP_SPREAD
+from hpuprof.graph_mode.snippets import code_for
 from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.model.prediction import DeviceSpan, Interval, Option, Prediction
 from hpuprof.model.tables import DiagnosticRow, ObstacleRow

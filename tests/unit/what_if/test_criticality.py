@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hand_schedule import LAUNCHES, PER_STEP, STEPS, nth, row, schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Ints
 from hpuprof.what_if import edit

@@ -7,6 +7,7 @@ import pytest
 from hand_schedule import LAUNCHES, PER_STEP, STEPS, WAIT, nth, row, schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from hpuprof.what_if import edit
 from hpuprof.what_if.graph import CrosswiseError
@@ -74,7 +75,7 @@ def test_calls_as_a_graph_cost_one_launch():
     assert head.tolist() == nth(0).tolist()
     cost = np.zeros((1, len(GRAPH_COSTS)))
     cost[0, GRAPH_COSTS.index("replay")] = 7_000.0
-    sample = Sample(**{**vars(Sample.unchanged()), "graph_costs": cost, "graph_latency": np.array([3_000.0])})
+    sample = Sample(**{**asdict(Sample.unchanged()), "graph_costs": cost, "graph_latency": np.array([3_000.0])})
     # The host work between the launches is not part of this edit. 10 + 7, then latency 3 and no gaps: 30 + 20, seen 2 later.
     assert step_time(graph, sample) == 17 + 3 + 30 + 20 + 2
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.joint_points import AS_RECORDED, JointTimes, joint_points

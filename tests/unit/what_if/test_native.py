@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import hand_schedule
 import needs
 import numpy as np
 import pytest
+from msgspec.structs import asdict, replace
 
 from hpuprof import native
 from hpuprof.errors import ConfigError, MissingDependencyError
@@ -173,8 +173,8 @@ def test_events_are_sorted_as_in_python(built, monkeypatch, seed):
     mine = Graph.of(*columns)
     monkeypatch.setattr(native, "sort_events", None)
     pythons = Graph.of(*columns)
-    for name, column in vars(mine).items():
-        np.testing.assert_array_equal(column, vars(pythons)[name], name)
+    for name, column in asdict(mine).items():
+        np.testing.assert_array_equal(column, asdict(pythons)[name], name)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -186,7 +186,7 @@ def test_host_work_is_that_of_numpy_to_the_last_bit(built, monkeypatch, threads)
     of, none = rng.integers(0, threads, EVENTS), np.zeros(EVENTS, dtype=bool)
     calls = Calls(of, of, of, of, none, work[:, 0], rows[:, 0], work[:, 1], rows[:, 1], np.zeros((EVENTS, 4)))
     schedule = Schedule(calls, None, None, None, 1, None, None)
-    drawn = {name: rng.uniform(0.5, 5.0, shape.shape) for name, shape in vars(Sample.unchanged(SAMPLES)).items()}
+    drawn = {name: rng.uniform(0.5, 5.0, shape.shape) for name, shape in asdict(Sample.unchanged(SAMPLES)).items()}
     sample = Sample(**(drawn | {"row_costs": 1e3 * drawn["row_costs"]}))
     mine = HostWork.of(schedule, sample)
     monkeypatch.setattr(native, "host_work", None)
@@ -202,7 +202,7 @@ def odd_schedule() -> tuple[Schedule, Sample]:
     rows = replace(alone.rows, dur=rng.uniform(0, 1e5, 6), gap=np.append(rng.uniform(0, 1e5, 5), 5e12))
     schedule = Schedule.of(alone.calls, rows, alone.waits.also(lanes), alone.backlog, alone.steps)
     schedule = schedule.reweighted(elastic=np.arange(6) % 2 > 0, captured=np.arange(6) % 3 > 0)
-    return schedule, Sample(**{n: rng.uniform(0.5, 1e4, x.shape) for n, x in vars(Sample.unchanged(SAMPLES)).items()})
+    return schedule, Sample(**{n: rng.uniform(0.5, 1e4, x.shape) for n, x in asdict(Sample.unchanged(SAMPLES)).items()})
 
 
 @pytest.mark.parametrize("host", [True, False])
@@ -213,7 +213,7 @@ def test_a_play_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host):
         monkeypatch.setattr(native, loop, None)
     numpys = play(schedule, sample, repeats=2, host=host)
     for name in ("done", "times"):
-        np.testing.assert_array_equal(vars(mine)[name], vars(numpys)[name], name)
+        np.testing.assert_array_equal(asdict(mine)[name], asdict(numpys)[name], name)
     np.testing.assert_array_equal(mine.weights.delay, numpys.weights.delay)
 
 
@@ -225,13 +225,13 @@ def test_passing_through_is_that_of_numpy_to_the_last_bit(built, monkeypatch, ho
     calls, rows = schedule.calls, schedule.rows
     drawn = {
         name: rng.integers(0, 3, column.shape) * rng.uniform(0, 1e5, column.shape)
-        for name, column in vars(calls).items()
+        for name, column in asdict(calls).items()
         if column.dtype == np.float64
     }
     thread = rng.integers(0, 2, len(calls)) if seed % 2 else calls.thread
     waits = schedule.waits if seed % 3 else schedule.waits.only(schedule.waits.kind == Wait.LANE)
     schedule = Schedule.of(replace(calls, thread=thread, **drawn), rows, waits, schedule.backlog + 7e3, schedule.steps)
-    sample = Sample(**{n: rng.uniform(0.5, 9.0, x.shape) for n, x in vars(Sample.unchanged(count)).items()})
+    sample = Sample(**{n: rng.uniform(0.5, 9.0, x.shape) for n, x in asdict(Sample.unchanged(count)).items()})
     begin = rng.uniform(0, 1e5, (len(schedule.backlog), count))
     at, finals = rng.permutation(len(schedule.topology.graph))[:5], schedule.topology.calls[-2:]
     found = []
@@ -241,8 +241,8 @@ def test_passing_through_is_that_of_numpy_to_the_last_bit(built, monkeypatch, ho
         found.append((pace(schedule, sample, host=host), through))
     (mine, through), (numpys, other) = found
     np.testing.assert_array_equal(mine.step_times, numpys.step_times)
-    for name, column in vars(through).items():
-        np.testing.assert_allclose(column, vars(other)[name], rtol=1e-15 if (name, count) == ("work", 1) else 0)
+    for name, column in asdict(through).items():
+        np.testing.assert_allclose(column, asdict(other)[name], rtol=1e-15 if (name, count) == ("work", 1) else 0)
 
 
 _FEW = np.zeros(1, np.int64)

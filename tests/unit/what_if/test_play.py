@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from hpuprof.what_if.constants import KERNEL_SCALES, kernel_lengths
 from hpuprof.what_if.play import Sample, play
@@ -180,7 +181,7 @@ def test_equals_playing_call_by_call(schedule: Schedule, seed: int, host: bool) 
 def test_the_more_profiling_cost_the_shorter_the_step_without_it(schedule: Schedule, seed: int) -> None:
     at = np.array([0.0, 0.5, 1.0, 2.5, 7.0])
     one = sample(seed)
-    costs = Sample(**{name: np.repeat(v, len(at), axis=0) for name, v in vars(one).items()} | {"overhead": at})
+    costs = Sample(**{name: np.repeat(v, len(at), axis=0) for name, v in asdict(one).items()} | {"overhead": at})
     done = play(schedule, costs, repeats=2).done
     assert (np.diff(done, axis=0) <= 1e-9).all()
 

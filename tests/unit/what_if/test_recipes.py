@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from builder import TraceBuilder
+from msgspec.structs import replace
 
 import hpuprof
 from hpuprof.analysis.activations import work_activations
