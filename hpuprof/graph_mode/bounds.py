@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, distinct
 from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
 from hpuprof.model.schema import Activity, Cause, DeviceKind
@@ -101,7 +101,7 @@ def _least(view: RankView, rows: Ints, windows: Intervals) -> float:
 
     if view.trace.family == "hpu":
         return shortest(rows)  # a kernel runs on many engines at once, and a recipe keeps the order among them
-    streams = (rows[device.track[rows] == track] for track in np.unique(device.track[rows]))
+    streams = (rows[device.track[rows] == track] for track in distinct(device.track[rows]))
     return max(map(shortest, streams), default=0.0)
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from hpuprof.analysis.modules import ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.dynamic_ops import NOISE, OpHits
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, distinct
 from hpuprof.model.trace import Detail, Trace
 
 _Kind = TypeVar("_Kind", list[Any], str)
@@ -175,7 +175,7 @@ def alike_until(column: npt.NDArray[np.integer], low: Ints, count: Ints, starts:
     group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(low)))
     length, first = shared[group], low[starts][group]
     reach = np.cumsum(length)
-    cuts = np.unique(np.append(np.searchsorted(reach, np.arange(0, reach[-1], _AT_ONCE)), len(low)))
+    cuts = distinct(np.append(np.searchsorted(reach, np.arange(0, reach[-1], _AT_ONCE)), len(low)))
     for a, b in zip(cuts.tolist()[:-1], cuts.tolist()[1:], strict=True):
         each = length[a:b]
         at = np.arange(int(each.sum())) - np.repeat(reach[a:b] - reach[a] - each + each[0], each)
@@ -240,7 +240,7 @@ def _varying(samples: list[list[_Dimension]]) -> tuple[int | None, str]:
     first = int(changing[0])
     place = samples[0][first]
     text = f"dimension {place.at} of input {place.input} of {place.operator}"
-    alone = len(np.unique(table[:, first])) == len(samples)
+    alone = len(distinct(table[:, first])) == len(samples)
     return (first, text) if alone else (None, f"{text}, and others independently")
 
 

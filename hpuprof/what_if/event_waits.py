@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 
 from hpuprof.analysis.groups import members
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, distinct
 from hpuprof.model.schema import HostKind, SyncKind
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.launched_rows import LaunchedRows
@@ -132,8 +132,8 @@ def guessed_waits(rows: LaunchedRows, begin: Ints, unnamed: Ints) -> tuple[Ints,
     """
     if not len(unnamed) or len(rows.all_start) < 2:
         return NONE, NONE
-    calls = np.unique(rows.call)
-    after = np.unique(np.searchsorted(begin[calls], unnamed, side="left"))
+    calls = distinct(rows.call)
+    after = distinct(np.searchsorted(begin[calls], unnamed, side="left"))
     first = {int(calls[i]) for i in after.tolist() if i < len(calls)}
     ends = rows.start + rows.dur
     latest: dict[int, int] = {}

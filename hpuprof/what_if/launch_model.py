@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Mask
+from hpuprof.model.arrays import Mask, distinct
 from hpuprof.model.intervals import Intervals
 from hpuprof.model.launch_schedule import PackedSchedule
 from hpuprof.model.prediction import Constant, Prediction
@@ -134,6 +134,6 @@ class LaunchModel(StepModel):
         if not graph.any():
             return 0.0, None, None
         total = float(program.dur.sum())
-        left_out = np.unique(program.call[~graph[program.call]])
+        left_out = distinct(program.call[~graph[program.call]])
         share = float(program.dur[graph[program.call]].sum() / total) if total else None
         return float(graph.sum() / program.steps), share, len(left_out) / program.steps

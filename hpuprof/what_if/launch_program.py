@@ -25,7 +25,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialect_activities import frees_memory
-from hpuprof.model.arrays import Codes, Floats, Ints, Mask
+from hpuprof.model.arrays import Codes, Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import EMPTY, Intervals, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -372,7 +372,7 @@ def neighbours(steps: Steps, waiting: Intervals) -> Ints:
 def _recurring(found: Ints, blocked: Mask) -> Ints:
     """Return the steps that wait where every k-th one does, else none."""
     at = np.flatnonzero(blocked)
-    every = np.unique(np.diff(at))
+    every = distinct(np.diff(at))
     if len(every) != 1 or every[0] < 2 or max(at[0], len(found) - 1 - at[-1]) >= every[0]:
         return found[:0]
     return found[at]
