@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Floats, Ints, distinct
 from hpuprof.what_if.parts import LATENCIES, Owners, Parts, parts_of
-from hpuprof.what_if.period import Period, steady_step
+from hpuprof.what_if.period import Cycle, Period, steady_step
 from hpuprof.what_if.play import HostWork, Sample, Weights, rounded
 from hpuprof.what_if.schedule import Schedule, Wait
 from hpuprof.what_if.step_model import StepModel
@@ -59,28 +60,36 @@ class Base:
         """The time on the critical cycle of each sample."""
         of, work = np.zeros((2, len(self.parts.labels), len(self.sample)))
         places = np.zeros((len(self.parts.module_of), len(self.sample)))
+        events = _Events.of(self.schedule, self.parts)
         for s, cycle in enumerate(self.period.cycles()):
             scale = 1.0 / (cycle.runs * self.schedule.steps)
-            for place, owned, ns, whole in _times(self, s, cycle.places, cycle.through):
-                np.add.at(of[:, s], owned, ns * scale)
-                np.add.at(work[:, s], owned, whole * scale)
-                if place is not None and len(places):
-                    np.add.at(places[:, s], place, ns * scale)
+            place, owned, ns, whole = (np.concatenate(c) for c in zip(*_times(self, events, s, cycle), strict=True))
+            of[:, s] = np.bincount(owned, weights=ns * scale, minlength=len(of))
+            work[:, s] = np.bincount(owned, weights=whole * scale, minlength=len(of))
+            if len(places):
+                known = place >= 0
+                places[:, s] = np.bincount(place[known], weights=ns[known] * scale, minlength=len(places))
         return OnCycle(of, places, work)
 
     def modules(self) -> Floats:
         """Return the time of each module on the cycle, modules inside left out; shape `(modules, S)`, ns per step."""
         out = np.zeros((len(self.parts.modules), len(self.sample)))
-        np.add.at(out, self.parts.module_of, self.on_cycle.places)
+        having = np.flatnonzero(self.on_cycle.places.any(axis=1))
+        np.add.at(out, self.parts.module_of[having], self.on_cycle.places[having])
         return out
+
+    @cached_property
+    def median_cost(self) -> Floats:
+        """What each call costs in the median sample, shape `(calls,)`, ns."""
+        return np.median(self.work.cost, axis=1)
 
     def total(self) -> Floats:
         """Return the time of each part, on the cycle or not, as the median sample has it; shape `(parts,)`, ns."""
         owners, parts = self.parts.owners, self.parts
         out = np.zeros(len(parts.labels))
-        segment, cost = np.median(self.work.segment, axis=1), np.median(self.work.cost, axis=1)
+        segment = np.median(self.work.segment, axis=1)
         np.add.at(out, owners.row, self.schedule.rows.dur)
-        np.add.at(out, owners.cost, cost)
+        np.add.at(out, owners.cost, self.median_cost)
         np.add.at(out, owners.piece, segment[parts.piece_call] * parts.piece_share)
         out /= self.schedule.steps
         return out
@@ -94,14 +103,12 @@ class Base:
         of_event, of_step = self.period.slack()
         out: Floats = np.full((len(parts.labels), len(self.sample)), np.inf)
         after = topology.after
-        behind = np.where(
-            (after >= 0)[:, None], of_step[topology.calls[after]], of_event[topology.calls[np.arange(len(after))]]
-        )
         calls = of_event[topology.calls]
+        behind = np.where((after >= 0)[:, None], of_step[topology.calls[after]], calls)
         did = self.work.cost > 0
-        np.minimum.at(out, owners.row, of_event[topology.rows])
-        np.minimum.at(out, owners.cost, np.where(did, behind, np.inf))
-        np.minimum.at(out, owners.piece, calls[parts.piece_call])
+        _lower(out, owners.row, topology.rows, of_event)
+        _lower(out, owners.cost, np.arange(len(after)), np.where(did, behind, np.inf))
+        _lower(out, owners.piece, parts.piece_call, calls)
         np.maximum(out, 0.0, out=out)
         return out
 
@@ -175,17 +182,49 @@ class Base:
         return replace(weights, step=step, delay=delay)
 
 
-def _times(base: Base, s: int, places: Ints, through: Ints) -> Iterator[tuple[Ints | None, Ints, Floats, Floats]]:
-    """Yield what a cycle of one sample is made of: place (None for latencies), part, time on the cycle, duration [ns].
+def _lower(out: Floats, owner: Ints, at: Ints, values: Floats) -> None:
+    """Lower each owner's row to the least of its own: `values[at]`, of which several may be the same."""
+    pairs = distinct(owner * len(values) + at)
+    owner, at = np.divmod(pairs, max(1, len(values)))
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    if len(first):
+        out[owner[first]] = np.minimum(out[owner[first]], np.minimum.reduceat(values[at], first, axis=0))
+
+
+class _Events(NamedTuple):
+    """What the events and edges of a schedule are, by place, -1 for none; behind the last edge: none."""
+
+    row: Ints
+    call: Ints
+    launch: Ints  # by edge: whose row's
+    wait: Ints
+    pieces: Ints  # by call: where its pieces begin, and where the last one's end
+    last: Ints  # call of each thread
+
+    @classmethod
+    def of(cls, schedule: Schedule, parts: Parts) -> _Events:
+        """Look them up."""
+        topology = schedule.topology
+        events, edges = len(topology.graph), len(topology.graph.edges)
+        return cls(
+            _inverse(topology.rows, events),
+            _inverse(topology.calls, events),
+            _inverse(topology.launches, edges + 1),
+            _inverse(topology.waits, edges + 1),
+            np.searchsorted(parts.piece_call, np.arange(len(schedule.calls) + 1)),
+            _last_calls(schedule),
+        )
+
+
+def _times(base: Base, events: _Events, s: int, cycle: Cycle) -> Iterator[tuple[Ints, Ints, Floats, Floats]]:
+    """Yield what a cycle of one sample is made of: place (-1 for latencies), part, time on the cycle, duration [ns].
 
     A row that begins before the row before it ends adds only what it lasts longer.
     """
     schedule, work, parts = base.schedule, base.work, base.parts
     topology, rows, waits = schedule.topology, schedule.rows, schedule.waits
-    owners, inside = parts.owners, parts.places
-    events, edges = len(topology.graph), len(topology.graph.edges)
-    row = _inverse(topology.rows, events)[places]
-    edge, wait = (np.append(_inverse(at, edges), -1)[through] for at in (topology.launches, topology.waits))
+    owners, inside, through = parts.owners, parts.places, cycle.through
+    row, edge, wait = events.row[cycle.places], events.launch[through], events.wait[through]
     which = np.select(
         [edge >= 0, through < 0, waits.kind[wait] == Wait.LANE] if len(waits) else [edge >= 0, through < 0],
         [LAUNCH, GAP, LANE] if len(waits) else [LAUNCH, GAP],
@@ -196,16 +235,17 @@ def _times(base: Base, s: int, places: Ints, through: Ints) -> Iterator[tuple[In
     of_row = row >= 0
     mine, early = row[of_row], np.minimum(ahead[of_row], 0.0)
     yield inside.row[mine], owners.row[mine], rows.dur[mine] + early, rows.dur[mine]
-    waited = np.where(of_row, np.maximum(ahead, 0.0), ahead)[of_row | (which == RETURN)]
-    yield None, parts.latency[which[of_row | (which == RETURN)]], waited, waited
-    calls = _inverse(topology.calls, events)[places]
-    piece = _pieces_of(parts, calls[calls >= 0], len(schedule.calls))
+    waits_too = of_row | (which == RETURN)
+    waited = np.where(of_row, np.maximum(ahead, 0.0), ahead)[waits_too]
+    yield np.full(len(waited), -1), parts.latency[which[waits_too]], waited, waited
+    calls = events.call[cycle.places]
+    piece = _pieces_of(events.pieces, calls[calls >= 0])
     segment = work.segment[parts.piece_call[piece], s] * parts.piece_share[piece]
     yield inside.piece[piece], owners.piece[piece], segment, segment
     # The first call of a thread follows the last one of the run before.
     behind = calls[(calls >= 0) & (through < 0)]
-    last = _last_calls(schedule)
-    before = np.where(topology.previous[behind] >= 0, topology.previous[behind], last[schedule.calls.thread[behind]])
+    previous = topology.previous[behind]
+    before = np.where(previous >= 0, previous, events.last[schedule.calls.thread[behind]])
     cost = work.cost[before, s]
     yield inside.cost[before], owners.cost[before], cost, cost
 
@@ -216,9 +256,8 @@ def _inverse(places: Ints, count: int) -> Ints:
     return out
 
 
-def _pieces_of(parts: Parts, calls: Ints, count: int) -> Ints:
+def _pieces_of(border: Ints, calls: Ints) -> Ints:
     """Return the pieces of some calls' segments."""
-    border = np.searchsorted(parts.piece_call, np.arange(count + 1))
     size = (border[1:] - border[:-1])[calls]
     first = np.repeat(border[calls], size)
     within: Ints = first + np.arange(len(first)) - np.repeat(np.cumsum(size) - size, size)
