@@ -54,12 +54,6 @@ inline void raise(Block& latest, const Block& come) {
     latest = each(latest, come, [](Block::Pair x, Block::Pair y) { return y > x ? y : x; });
 }
 
-double largest(const Column& column) {
-    double most = 0;
-    for (std::int64_t i = 0; i < column.rows(); ++i) most = std::max(most, std::fabs(column[i]));
-    return most;
-}
-
 double largest(const Block& block) {
     double most = 0;
     for (std::int64_t i = 0; i < WIDTH; ++i) most = std::max(most, std::fabs(block[i]));
@@ -145,63 +139,110 @@ struct Results {
     std::int64_t samples() const { return done.columns(); }
 };
 
+// A weight of the graph: the same for all samples, or where its block is.
+struct Weight {
+    double fixed = 0;
+    std::int32_t block = -1;
+};
+
+struct Event {
+    Weight step;
+    std::int32_t behind;   // as `Graph.before`
+    std::int32_t edges;    // where the next event's begin
+    std::int32_t of = -1;  // the step that is not complete before it; -1: calls
+};
+
+struct Edge {
+    Weight delay;
+    std::int32_t source;
+};
+
 class Player {
   public:
     Player(const Calls& calls, const Rows& rows, const Column& tail, const Topology& topology, double floor, bool host)
-        : calls_(calls), rows_(rows), tail_(tail), t_(topology), floor_(floor), host_(host), what_(topology.before.rows()),
-          edge_(topology.source.rows()), fixed_(2 * rows.dur.rows()), segment_(new Block[calls.segment.rows()]()),
-          cost_(new Block[calls.segment.rows()]()), of_calls_(new Block[calls.segment.rows()]),
-          of_rows_(new Block[2 * rows.dur.rows()]), times_(new Block[topology.before.rows()]), longest_(largest(rows.dur)),
-          ahead_(std::max(largest(rows.gap), largest(rows.latency)) + largest(tail)), copies_(largest(rows.copies)) {
-        for (std::int64_t i = 0; i < t_.calls.rows(); ++i) what_[t_.calls[i]] = i;
-        for (std::int64_t i = 0; i < t_.rows.rows(); ++i) {
-            what_[t_.rows[i]] = ~i;
-            edge_[t_.launches[i]] = i;
-            const double ahead[] = {rows.gap[i], host ? rows.latency[i] : 0.0};
-            if (!wide(i)) round_into(&fixed_[2 * i], 2, [&](std::int64_t k) { return ahead[k] + rows.dur[i]; });
+        : calls_(calls), rows_(rows), tail_(tail), t_(topology), floor_(floor), host_(host), events_(topology.before.rows()),
+          edges_(topology.source.rows()), slot_(host ? calls.segment.rows() : 0, -1), launching_(slot_.size()),
+          cost_(new Block[slot_.size()]), times_(new Block[events_.size()]), closing_(topology.closing.rows()) {
+        for (std::size_t place = 0; place < events_.size(); ++place) {
+            events_[place].behind = static_cast<std::int32_t>(t_.before.begin()[place]);
+            events_[place].edges = static_cast<std::int32_t>(t_.first.begin()[place + 1]);
         }
-        for (std::int64_t i = 0; i < t_.waits.rows(); ++i) edge_[t_.waits[i]] = ~i;
+        for (std::size_t edge = 0; edge < edges_.size(); ++edge) edges_[edge].source = static_cast<std::int32_t>(t_.source.begin()[edge]);
+        auto blocks = static_cast<std::int32_t>(slot_.size());
+        for (std::int32_t call = 0; call < blocks; ++call) {
+            const double* counts = calls.graph_costs.begin() + call * calls.graph_costs.columns();
+            launching_[call] = std::any_of(counts, counts + calls.graph_costs.columns(), [](double count) { return count != 0; });
+            events_[t_.calls[call]].step.block = call;
+        }
+        for (std::int64_t row = 0; row < t_.rows.rows(); ++row) {
+            Event& event = events_[t_.rows[row]];
+            Weight& launch = edges_[t_.launches[row]].delay;
+            event.of = static_cast<std::int32_t>(t_.row_step[row]);
+            if (wide(row)) {
+                wide_.push_back(row);
+                event.step.block = blocks++;
+                launch.block = blocks++;
+            } else {
+                event.step.fixed = rounded(rows.gap[row] + rows.dur[row]);
+                launch.fixed = rounded((host ? rows.latency[row] : 0.0) + rows.dur[row]);
+            }
+        }
+        for (std::int64_t wait = 0; wait < t_.waits.rows(); ++wait) {
+            Weight& delay = edges_[t_.waits[wait]].delay;
+            const std::int64_t behind = t_.behind[wait];
+            if (behind < 0 && rows_.length[t_.waiting[wait]] < 0)
+                delay.fixed = rounded(tail_[wait] + rows.dur[t_.waiting[wait]]);
+            else if (behind >= 0 && !host)
+                delay.fixed = NEVER;
+            else {
+                wide_waits_.push_back(wait);
+                delay.block = blocks++;
+                if (behind >= 0 && slot_[behind] < 0) slot_[behind] = slots_++;
+            }
+        }
+        blocks_.reset(new Block[blocks]);
+        kept_.reset(new Block[slots_]);
     }
 
     // Play the samples from `low` on.
     void play(const Sample& sample, std::int64_t low, const Weights& begin, const Results& out) {
-        drawn_ = Sample::some(sample.drawn, low);
-        scale_ = Sample::some(sample.scale, low);
         const std::int64_t steps = t_.ends.rows(), some = std::min(WIDTH, out.samples() - low), picks = t_.picks.rows();
         const auto put = [&](const Table& into, std::int64_t row, const Block& block) {
             for (std::int64_t i = 0; i < some; ++i) into.begin()[row * into.columns() + low + i] = block[i];
         };
-        std::vector<Block> from(begin.rows()), latest(steps);
+        std::vector<Block> from(begin.rows());
         for (std::int64_t chain = 0; chain < begin.rows(); ++chain)
             for (std::int64_t i = 0; i < WIDTH; ++i) {
                 const Row row = begin.row(chain);
                 from[chain].set(i, row.at[row.wide ? std::min(low + i, out.samples() - 1) : 0]);
             }
-        put(out.work, 0, make_work(sample, low));
-        small_ = sure();
-        make_weights();
+        small_ = true;
+        Block work = make_weights(sample, low);
+        if (largest(most_) > EXACT) {
+            small_ = false;
+            work = make_weights(sample, low);
+        }
+        put(out.work, 0, work);
         for (std::int64_t row = 0; row < out.done.rows(); row += steps) {
+            latest_.assign(steps, filled(NEVER));
             solve(from);
-            std::fill(latest.begin(), latest.end(), filled(NEVER));
-            for (std::int64_t i = 0; i < t_.rows.rows(); ++i) raise(latest[t_.row_step[i]], times_[t_.rows[i]]);
             for (std::int64_t step = 0; step < steps; ++step) {
-                if (step > 0) raise(latest[step], latest[step - 1]);
+                if (step > 0) raise(latest_[step], latest_[step - 1]);
                 Block complete = times_[t_.ends[step]];
-                raise(complete, latest[step]);
+                raise(complete, latest_[step]);
                 put(out.done, row + step, complete);
             }
             for (std::int64_t chain = 0; chain < t_.last.rows(); ++chain)
                 if (t_.last[chain] >= 0) from[chain] = times_[t_.last[chain]];
             for (std::int64_t i = 0; i < t_.closing.rows(); ++i)
-                from[t_.thread[t_.closing[i]]] = from[t_.thread[t_.closing[i]]] + rounded(cost_[t_.closing[i]]);
+                from[t_.thread[t_.closing[i]]] = from[t_.thread[t_.closing[i]]] + closing_[i];
         }
         for (std::int64_t chain = 0; chain < begin.rows(); ++chain) put(out.ends, chain, from[chain]);
         for (std::int64_t k = 0; k < picks; ++k) put(out.picked, k, times_[t_.picks[k]]);
         for (std::int64_t j = 0; j < picks; ++j) {
             const std::int64_t since = t_.picks[j];
-            times_[since] = filled(0);
-            solve(from, since);
-            const auto path = [&](std::int64_t place) { return place < since ? filled(NEVER) : times_[place]; };
+            since_paths(since);
+            const auto path = [&](std::int64_t place) { return place < since || !reached_[place] ? filled(NEVER) : times_[place]; };
             Block end = filled(NEVER);
             for (std::int64_t i = 0; i < t_.finals.rows(); ++i) raise(end, path(t_.finals[i]));
             for (std::int64_t k = 0; k < picks; ++k) put(out.after, k * picks + j, path(t_.picks[k]));
@@ -212,22 +253,19 @@ class Player {
   private:
     bool wide(std::int64_t row) const { return rows_.captured[row] != 0 || rows_.length[row] >= 0; }
 
-    // Whether no sum of weights is too large to be rounded without a look at each.
-    bool sure() const {
-        double scale = 1, drawn = 0;
-        for (const Block& block : scale_) scale = std::max(scale, largest(block));
-        for (const Block& block : drawn_) drawn += largest(block);
-        return 2 * host_most_ + longest_ * scale + ahead_ + (1 + copies_) * drawn <= EXACT;
+    static double rounded(double sum) {
+        double out;
+        round_into(&out, 1, [&](std::int64_t) { return sum; });
+        return out;
     }
 
-    Block rounded(const Block& sum) const {
+    // Sums too large to be rounded like this show in the largest one; then all are rounded anew, with a look at each.
+    Block rounded(const Block& sum) {
+        raise(most_, sum);
+        raise(most_, filled(0) - sum);
         if (small_) return (sum + filled(COARSE)) - filled(COARSE);
         Block out;
-        for (std::int64_t i = 0; i < WIDTH; ++i) {
-            double one;
-            round_into(&one, 1, [&](std::int64_t) { return sum[i]; });
-            out.set(i, one);
-        }
+        for (std::int64_t i = 0; i < WIDTH; ++i) out.set(i, rounded(sum[i]));
         return out;
     }
 
@@ -240,41 +278,51 @@ class Player {
         return out * factor;
     }
 
-    // Return the main path's segments and calls.
-    Block make_work(const Sample& sample, std::int64_t low) {
+    // What samples change of weights: of calls, of rows' steps and launches, of waits. Return the main path's work.
+    Block make_weights(const Sample& sample, std::int64_t low) {
+        drawn_ = Sample::some(sample.drawn, low);
+        scale_ = Sample::some(sample.scale, low);
+        most_ = filled(0);
+        const Block work = make_calls(sample, low);
+        Block* out = blocks_.get() + slot_.size();
+        for (const std::int64_t row : wide_) {
+            const Block last = lasting(row);
+            const double recorded[] = {rows_.gap[row], host_ ? rows_.latency[row] : 0.0};
+            for (const std::int64_t k : {0, 1})
+                *out++ = !rows_.captured[row] || (k == 1 && !host_)
+                             ? rounded(filled(recorded[k]) + last)
+                             : rounded((drawn_[k] + filled(rows_.copies[row]) * drawn_[2]) + last);
+        }
+        for (const std::int64_t wait : wide_waits_) {
+            const std::int64_t behind = t_.behind[wait];
+            *out++ = rounded(filled(tail_[wait]) + (behind >= 0 ? kept_[slot_[behind]] : lasting(t_.waiting[wait])));
+        }
+        for (std::int64_t i = 0; i < t_.closing.rows(); ++i) closing_[i] = host_ ? rounded(cost_[t_.closing[i]]) : filled(0);
+        return work;
+    }
+
+    Block make_calls(const Sample& sample, std::int64_t low) {
         const auto per_row = Sample::some(sample.per_row, low), factor = Sample::some(sample.factor, low);
         const auto graphs = Sample::some(sample.graph_costs, low);
         const auto kinds = static_cast<std::int64_t>(per_row.size()), launches = static_cast<std::int64_t>(graphs.size());
-        Block segments = filled(0), costs = filled(0), most = filled(0);
-        for (std::int64_t call = 0; host_ && call < calls_.segment.rows(); ++call) {
-            const std::int64_t main = calls_.main[call];
+        const auto count = static_cast<std::int64_t>(slot_.size());
+        std::vector<std::int64_t> early;  // calls that follow one with a higher number
+        Block segments = filled(0), costs = filled(0);
+        for (std::int64_t call = 0; call < count; ++call) {
+            const std::int64_t main = calls_.main[call], previous = t_.previous[call];
             Block segment = corrected(calls_.segment[call], calls_.segment_rows.begin() + call * kinds, per_row, factor[main]);
             const Block cost = corrected(calls_.cost[call], calls_.cost_rows.begin() + call * kinds, per_row, factor[main]);
             if (main != 0) segments = segments + segment, costs = costs + cost;
             const double* counts = calls_.graph_costs.begin() + call * launches;
-            for (std::int64_t kind = 0; kind < launches; ++kind)
+            for (std::int64_t kind = 0; launching_[call] && kind < launches; ++kind)
                 if (counts[kind] != 0) segment = segment + filled(counts[kind]) * graphs[kind];
-            for (const Block& work_of : {segment, cost}) raise(most, work_of), raise(most, filled(0) - work_of);
-            segment_[call] = segment;
             cost_[call] = cost;
+            if (slot_[call] >= 0) kept_[slot_[call]] = segment;
+            if (previous > call) early.push_back(call);
+            blocks_[call] = previous > call ? segment : rounded(previous < 0 ? segment : cost_[previous] + segment);
         }
-        host_most_ = largest(most);
+        for (const std::int64_t call : early) blocks_[call] = rounded(cost_[t_.previous[call]] + blocks_[call]);
         return segments + costs;
-    }
-
-    // What samples change of weights: of a call, of a row's step and launch.
-    void make_weights() {
-        for (std::int64_t call = 0; call < t_.calls.rows(); ++call)
-            of_calls_[call] = rounded(t_.previous[call] < 0 ? segment_[call] : cost_[t_.previous[call]] + segment_[call]);
-        for (std::int64_t row = 0; row < t_.rows.rows(); ++row) {
-            if (!wide(row)) continue;
-            const Block last = lasting(row);
-            const double recorded[] = {rows_.gap[row], host_ ? rows_.latency[row] : 0.0};
-            for (const std::int64_t k : {0, 1})
-                of_rows_[2 * row + k] = !rows_.captured[row] || (k == 1 && !host_)
-                                            ? rounded(filled(recorded[k]) + last)
-                                            : rounded((drawn_[k] + filled(rows_.copies[row]) * drawn_[2]) + last);
-        }
     }
 
     // How long a row lasts: in a graph that is the sample's.
@@ -282,38 +330,43 @@ class Player {
         return rows_.length[row] < 0 ? filled(rows_.dur[row]) : filled(rows_.dur[row]) * scale_[rows_.length[row]];
     }
 
-    // When each event happens, or how long after one of them, if everything waits for that one alone.
-    void solve(const std::vector<Block>& from, std::int64_t since = -1) {
-        const std::int64_t *before = t_.before.begin(), *first = t_.first.begin(), *source = t_.source.begin();
-        for (std::int64_t place = since + 1; place < t_.before.rows(); ++place) {
+    Block behind(const Block& time, const Weight& weight) const {
+        return time + (weight.block < 0 ? filled(weight.fixed) : blocks_[weight.block]);
+    }
+
+    // When each event happens.
+    void solve(const std::vector<Block>& from) {
+        std::int32_t edge = 0;
+        for (std::size_t place = 0; place < events_.size(); ++place) {
+            const Event& event = events_[place];
             Block latest = filled(NEVER);
-            const std::int64_t behind = before[place], what = what_[place];
-            if (since < 0 ? behind != -1 : behind >= since) {
-                const Block& last = behind >= 0 ? times_[behind] : from[~behind - 1];
-                if (what < 0 && !wide(~what))
-                    latest = last + filled(fixed_[2 * ~what]);
-                else
-                    latest = last + (what < 0 ? of_rows_[2 * ~what] : of_calls_[what]);
-            }
-            for (std::int64_t edge = first[place]; edge < first[place + 1]; ++edge) {
-                if (source[edge] < since) continue;
-                const Block& there = times_[source[edge]];
-                const std::int64_t which = edge_[edge];
-                if (which < 0)
-                    raise(latest, there + of_wait(~which));
-                else if (wide(which))
-                    raise(latest, there + of_rows_[2 * which + 1]);
-                else
-                    raise(latest, there + filled(fixed_[2 * which + 1]));
-            }
+            if (event.behind != -1)
+                latest = behind(event.behind >= 0 ? times_[event.behind] : from[~event.behind - 1], event.step);
+            for (; edge < event.edges; ++edge) raise(latest, behind(times_[edges_[edge].source], edges_[edge].delay));
             times_[place] = latest;
+            if (event.of >= 0) raise(latest_[event.of], latest);
         }
     }
 
-    Block of_wait(std::int64_t wait) const {
-        const bool of_call = t_.behind[wait] >= 0;
-        if (of_call && !host_) return filled(NEVER);
-        return rounded(filled(tail_[wait]) + (of_call ? segment_[t_.behind[wait]] : lasting(t_.waiting[wait])));
+    // How long after one event those happen that wait for it.
+    void since_paths(std::int64_t since) {
+        reached_.resize(events_.size());
+        times_[since] = filled(0);
+        reached_[since] = 1;
+        auto edge = static_cast<std::int32_t>(t_.first.begin()[since + 1]);
+        for (std::size_t place = since + 1; place < events_.size(); ++place) {
+            const Event& event = events_[place];
+            bool reached = event.behind >= since && reached_[event.behind];
+            Block latest = reached ? behind(times_[event.behind], event.step) : filled(NEVER);
+            for (; edge < event.edges; ++edge) {
+                const Edge& come = edges_[edge];
+                if (come.source < since || !reached_[come.source]) continue;
+                raise(latest, behind(times_[come.source], come.delay));
+                reached = true;
+            }
+            reached_[place] = reached;
+            if (reached) times_[place] = latest;
+        }
     }
 
     const Calls& calls_;
@@ -322,13 +375,17 @@ class Player {
     const Topology& t_;
     const double floor_;
     const bool host_;
-    std::vector<std::int64_t> what_, edge_;  // by place: a call, ~ a row; by edge: a row's launch, ~ a wait
-    std::vector<double> fixed_;              // step and launch of each row that no sample changes
-    std::unique_ptr<Block[]> segment_, cost_, of_calls_, of_rows_, times_;
-    std::vector<Block> drawn_, scale_;
-    const double longest_, ahead_, copies_;  // the largest row, what comes before one, and the most copies
-    double host_most_ = 0;
-    bool small_ = false;
+    std::vector<Event> events_;
+    std::vector<Edge> edges_;
+    std::vector<std::int32_t> slot_;  // by call: where its segment is kept, -1: nowhere; none without the host
+    std::vector<char> launching_;     // by call: whether it launches graphs
+    std::vector<char> reached_;       // by place: whether it waits for the event that paths begin at
+    std::vector<std::int64_t> wide_, wide_waits_;
+    std::unique_ptr<Block[]> blocks_, kept_, cost_, times_;  // blocks: of calls, then of rows and waits that samples change
+    std::vector<Block> closing_, latest_, drawn_, scale_;
+    Block most_;
+    std::int32_t slots_ = 0;
+    bool small_ = true;
 };
 
 // Lets other threads run Python as long as it lives.
