@@ -119,9 +119,11 @@ def find_operators(view: RankView) -> OpHits:
     trace, nesting = view.trace, view.links.nesting
     name = trace.host.name[nesting.rows]
     found = np.full(len(name), -1, dtype=np.int64)
+    named = [trace.named(rule.names.__contains__) for rule in SHAPE_AND_READ_RULES]
+    some = np.flatnonzero(np.any(named, axis=0)[name])
     for index in range(len(SHAPE_AND_READ_RULES) - 1, -1, -1):
         rule = SHAPE_AND_READ_RULES[index]
-        fits = np.flatnonzero(trace.named(rule.names.__contains__)[name])
+        fits = some[named[index][name[some]]]
         if rule.inside and len(fits):
             below = np.concatenate([[0], np.cumsum(trace.named(rule.inside.__contains__)[name])])
             fits = fits[below[nesting.stop[fits]] > below[fits + 1]]

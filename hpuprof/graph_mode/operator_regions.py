@@ -39,7 +39,7 @@ def _loop_regions(view: RankView, parts: LoopParts, low: Ints, high: Ints) -> li
     top = nesting.rows[nesting.parent < 0]
     top = top[path[top] & ~contains(kept, host.start[top])]
     marks = np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD))
-    work = np.concatenate([top, marks, np.flatnonzero(parts.stepping)])
+    work = np.concatenate([top, marks, parts.stepping])
     work = work[np.argsort(host.start[work], kind="stable")]
     begin, end = host.start[work], host.end[work]
     back = np.sort(host.start[parts.backward])

@@ -100,9 +100,12 @@ def predict_and_keep(
             constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
             replay = _predict_with(TotalsModel.of_host(view, constants), [], settings)[1]
         return Prediction(method="none", reason=_without_device(view)), replay
-    span = span_of(view, used.start, used.end)
+
+    def nothing(reason: Reason) -> Prediction:
+        return Prediction(method="none", reason=reason, span=span_of(view, used.start, used.end))
+
     if not (used.end > used.start).any():
-        return Prediction(method="none", reason="no_steps", span=span), None
+        return nothing("no_steps"), None
     constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
     launches = LaunchModel.of(view, constants)
     if launches is not None and launches.error <= REPLAY_LIMIT:
@@ -110,7 +113,7 @@ def predict_and_keep(
         return _predict_with(launches, regions, settings)
     fell_back = None if launches is None else launches.error
     if not view.on_path.any():
-        return Prediction(method="none", reason="no_host_rows", fell_back=fell_back, span=span), None
+        return msgspec.structs.replace(nothing("no_host_rows"), fell_back=fell_back), None
     recipes = RecipeModel.of(view, constants) if view.trace.mode.startswith("lazy") else None
     model = recipes or TotalsModel.of(view, constants)
     regions = regions_without_links(view, calls, backward, model.low, model.high)

@@ -12,7 +12,7 @@ from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import BACKWARD
 from hpuprof.graph_mode.module_regions import module_candidates
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, any_of
 from hpuprof.model.intervals import Intervals, clip, contains, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -45,7 +45,7 @@ class LoopParts:
     optimizer: Intervals  # without the closure and zero_grad
     zero_grad: Intervals
     outside: Intervals  # data loading, callbacks
-    stepping: Mask  # host rows of optimizer steps
+    stepping: Ints  # host rows of optimizer steps
     backward: Ints  # host rows of backward operators
 
 
@@ -53,20 +53,24 @@ def loop_parts(view: RankView) -> LoopParts:
     """Find the parts."""
     trace, host, role = view.trace, view.trace.host, view.host_roles
     main = role == Role.MAIN
-    zero_name, backward_name = trace.host_named(ZERO.search), trace.host_named(BACKWARD.search)
 
-    def when(mask: Mask) -> Intervals:
-        return union(host.start[mask], host.end[mask])
+    def when(rows: Mask | Ints) -> Intervals:
+        return union(host.start[rows], host.end[rows])
 
-    optimizing = main & (host.activity == Activity.OPTIMIZER)
-    zero = when(optimizing & zero_name)
-    stepping = optimizing & ~zero_name
+    def doing(*activities: Activity) -> Ints:
+        return np.flatnonzero(any_of(host.activity, activities) & main)
+
+    optimizing = doing(Activity.OPTIMIZER)
+    zeroing = trace.named(ZERO.search)[host.name[optimizing]]
+    zero, stepping = when(optimizing[zeroing]), optimizing[~zeroing]
     return LoopParts(
-        optimizer=subtract(subtract(when(stepping), when(main & (host.activity == Activity.CLOSURE))), zero),
+        optimizer=subtract(subtract(when(stepping), when(doing(Activity.CLOSURE))), zero),
         zero_grad=zero,
-        outside=when(main & np.isin(host.activity, [Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK])),
+        outside=when(doing(Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK)),
         stepping=stepping,
-        backward=np.flatnonzero((host.kind == HostKind.OP) & ((role == Role.AUTOGRAD) | (main & backward_name))),
+        backward=np.flatnonzero(
+            (host.kind == HostKind.OP) & ((role == Role.AUTOGRAD) | (main & trace.host_named(BACKWARD.search)))
+        ),
     )
 
 

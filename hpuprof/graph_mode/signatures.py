@@ -247,9 +247,12 @@ def _varying(samples: list[list[_Dimension]]) -> tuple[int | None, str]:
 def _input_bytes(trace: Trace, rows: Ints) -> int | None:
     """Return the size of the first tensor input of a call's operators."""
     host = trace.host
-    for row in rows[(host.shape[rows] >= 0) & (host.detail[rows] >= 0)].tolist():
+    for row in rows:  # mostly the first one tells
+        shape, detail = int(host.shape[row]), int(host.detail[row])
+        if shape < 0 or detail < 0:
+            continue
         table = trace.names[host.name[row]] in _TABLE_FIRST
-        size = _first_bytes(trace.shapes[host.shape[row]], trace.details[host.detail[row]].types, int(table))
+        size = _first_bytes(trace.shapes[shape], trace.details[detail].types, int(table))
         if size is not None:
             return size
     return None

@@ -381,5 +381,6 @@ def _recurring(found: Ints, blocked: Mask) -> Ints:
 def _events(trace: Trace, path: Mask, low: Ints, high: Ints) -> tuple[Ints, ...]:
     """Return the starts of the profiler's rows on the host path in the steps, by kind; ascending, as host rows are."""
     host = trace.host
-    inside = path[host.track] & (host.start >= low[0]) & (host.start < high[-1])
-    return tuple(host.start[inside & (host.kind == kind)] for kind in PROFILER_ROWS)
+    steps = slice(*np.searchsorted(host.start, [low[0], high[-1]]))
+    start, inside = host.start[steps], path[host.track[steps]]
+    return tuple(start[inside & (host.kind[steps] == kind)] for kind in PROFILER_ROWS)

@@ -213,11 +213,18 @@ class StepModel(ABC):
             cost[0] *= self.constants["profiler_shapes"].value
         return cost
 
+    @cached_property
+    def _rows_of_kinds(self) -> Floats:
+        """How many of the profiler's rows of each kind the schedule holds."""
+        calls = self.schedule.calls
+        rows: Floats = calls.segment_rows.sum(axis=0) + calls.cost_rows.sum(axis=0)
+        return rows
+
     def sample(self, drawn: Drawn) -> Sample:
         """Return the machine's and the profiler's costs of each draw."""
-        calls, nominal = self.schedule.calls, self.row_costs
+        nominal = self.row_costs
         # The split of the profiler's cost among kinds of rows is unknown; the fit holds for their sum, so keep that.
-        rows = calls.segment_rows.sum(axis=0) + calls.cost_rows.sum(axis=0)
+        rows = self._rows_of_kinds
         costs = np.stack(
             [
                 drawn.constant(name, 7 + i) / self.constants[name].value * nominal[i]
