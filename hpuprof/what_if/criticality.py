@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -126,60 +126,94 @@ class Base:
         """Return the steady step time with a part at a share of its time, shape `(S,)`, ns."""
         latency = np.flatnonzero(self.parts.latency == part)
         if len(latency):
-            return steady_step(self.schedule, self._sooner(int(latency[0]), 1.0 - level))
-        return steady_step(self.schedule, self._lighter(self.parts.owners, part, 1.0 - level))
+            return self._step_with(self._sooner(int(latency[0]), 1.0 - level))
+        return self._step_with(self._lighter(self.parts.owners, part, 1.0 - level))
 
     def step_without_module(self, module: int) -> Floats:
         """Return the steady step time if all of a module's work takes no time, shape `(S,)`, ns."""
-        return steady_step(self.schedule, self._lighter(self.parts.module_owners, module, 1.0))
+        return self._step_with(self._lighter(self.parts.module_owners, module, 1.0))
 
-    def _lighter(self, owners: Owners, chosen: int, gone: float) -> Weights:
-        """Return the weights without a share of what an owner has."""
-        work, parts, weights = self.work, self.parts, self.period.weights
-        topology, waits = self.schedule.topology, self.schedule.waits
-        step, delay, cost = weights.step.copy(), weights.delay.copy(), weights.cost.copy()
-        rows, dur = np.flatnonzero(owners.row == chosen), np.zeros((len(owners.row), 1))
-        dur[rows, 0] = rounded(self.schedule.rows.dur[rows] * gone)
-        step[topology.rows[rows]] -= dur[rows]
-        delay[topology.launches[rows]] -= dur[rows]
-        lanes = np.flatnonzero(topology.behind < 0)
-        lanes = lanes[dur[waits.waiting[lanes], 0] != 0]
-        delay[topology.waits[lanes]] -= dur[waits.waiting[lanes]]
-        mine = np.flatnonzero(owners.piece == chosen)
+    def _step_with(self, less: Iterable[tuple[Floats, Ints, Floats]]) -> Floats:
+        """Return the steady step time with some weights less: which array of `period.weights`, where, and by what.
+
+        They are as they were after it: a copy of all for each of them would take as long as solving.
+        """
+        before = []
+        for weights, at, gone in less:
+            before.append((weights, at, weights[at]))
+            weights[at] -= gone
+        try:
+            return steady_step(self.schedule, self.period.weights)
+        finally:
+            for weights, at, whole in reversed(before):
+                weights[at] = whole
+
+    def _lighter(self, owners: Owners, chosen: int, gone: float) -> Iterator[tuple[Floats, Ints, Floats]]:
+        """Yield what to take of the weights for a share of what an owner has."""
+        work, weights, topology = self.work, self.period.weights, self.schedule.topology
+        own = self._owned(owners, chosen)
+        dur = rounded(self.schedule.rows.dur[own.rows] * gone)[:, None]
+        yield weights.step, topology.rows[own.rows], dur
+        yield weights.delay, topology.launches[own.rows], dur
+        yield weights.delay, topology.waits[own.lanes], dur[own.of_lanes]
+        segment = rounded(work.segment[own.calls] * (gone * own.held)[:, None])
+        yield weights.step, topology.calls[own.calls], segment
+        yield weights.delay, topology.waits[own.returns], segment[own.of_returns]
+        less = rounded(work.cost[own.costs] * gone)
+        yield weights.cost, own.costs, less
+        followed = topology.after[own.costs] >= 0
+        yield weights.step, topology.calls[topology.after[own.costs[followed]]], less[followed]
+
+    def _owned(self, owners: Owners, chosen: int) -> _Owned:
+        """Return what one owns, looked up once for all shares of it."""
+        key = owners is self.parts.owners, chosen
+        if key not in self._known:
+            self._known[key] = _Owned.of(self, owners, chosen)
+        return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[tuple[bool, int], _Owned]:
+        return {}
+
+    def _sooner(self, which: int, gone: float) -> Iterator[tuple[Floats, Ints, Floats]]:
+        """Yield what to take of the weights for a share of a latency; rows that overlap go on overlapping."""
+        schedule, weights = self.schedule, self.period.weights
+        rows, waits, topology = schedule.rows, schedule.waits, schedule.topology
+        if which == LAUNCH:
+            yield weights.delay, topology.launches, rounded(np.maximum(rows.latency, 0.0) * gone)[:, None]
+        elif which == GAP:
+            yield weights.step, topology.rows, rounded(np.maximum(rows.gap, 0.0) * gone)[:, None]
+        else:
+            some = np.flatnonzero((waits.kind == Wait.LANE) == (which == LANE))
+            yield weights.delay, topology.waits[some], rounded(np.maximum(waits.tail[some], 0.0) * gone)[:, None]
+
+
+class _Owned(NamedTuple):
+    """What one owner has of a schedule."""
+
+    rows: Ints
+    lanes: Ints  # waits of those rows for other lanes
+    of_lanes: Ints  # by which of the rows
+    calls: Ints  # calls before which some of the host work is its own
+    held: Floats  # the share of it
+    returns: Ints  # waits that end before such work
+    of_returns: Ints  # before which of the calls
+    costs: Ints  # calls whose cost it is
+
+    @classmethod
+    def of(cls, base: Base, owners: Owners, chosen: int) -> _Owned:
+        """Look it up."""
+        parts, topology, waiting = base.parts, base.schedule.topology, base.schedule.waits.waiting
+        rows, mine = np.flatnonzero(owners.row == chosen), owners.pieces_of(chosen)
         new = np.diff(parts.piece_call[mine], prepend=-1) > 0
         calls, which = parts.piece_call[mine[new]], np.cumsum(new) - 1
         # The shares of a call add up to 1 but for rounding.
         held = np.minimum(np.bincount(which, weights=parts.piece_share[mine], minlength=len(calls)), 1.0)
-        segment = rounded(work.segment[calls] * (gone * held)[:, None])
-        step[topology.calls[calls]] -= segment
-        at = np.full(len(cost) + 1, -1)
-        at[calls] = np.arange(len(calls))
-        returns = np.flatnonzero(at[topology.behind] >= 0)
-        delay[topology.waits[returns]] -= segment[at[topology.behind[returns]]]
-        calls = np.flatnonzero(owners.cost == chosen)
-        less = rounded(work.cost[calls] * gone)
-        cost[calls] -= less
-        followed = topology.after[calls] >= 0
-        step[topology.calls[topology.after[calls[followed]]]] -= less[followed]
-        return replace(weights, step=step, delay=delay, cost=cost)
-
-    def _sooner(self, which: int, gone: float) -> Weights:
-        """Return the weights without a share of one of `LATENCIES`; rows that overlap go on overlapping."""
-        rows, waits, topology, weights = (
-            self.schedule.rows,
-            self.schedule.waits,
-            self.schedule.topology,
-            self.period.weights,
-        )
-        step, delay = weights.step.copy(), weights.delay.copy()
-        if which == LAUNCH:
-            delay[topology.launches] -= rounded(np.maximum(rows.latency, 0.0) * gone)[:, None]
-        elif which == GAP:
-            step[topology.rows] -= rounded(np.maximum(rows.gap, 0.0) * gone)[:, None]
-        else:
-            some = np.flatnonzero((waits.kind == Wait.LANE) == (which == LANE))
-            delay[topology.waits[some]] -= rounded(np.maximum(waits.tail[some], 0.0) * gone)[:, None]
-        return replace(weights, step=step, delay=delay)
+        of_row = _inverse(rows, len(owners.row) + 1)[np.where(topology.behind < 0, waiting, -1)]
+        of_call = _inverse(calls, len(owners.cost) + 1)[topology.behind]
+        lanes, returns = np.flatnonzero(of_row >= 0), np.flatnonzero(of_call >= 0)
+        costs = np.flatnonzero(owners.cost == chosen)
+        return cls(rows, lanes, of_row[lanes], calls, held, returns, of_call[returns], costs)
 
 
 def _lower(out: Floats, owner: Ints, at: Ints, values: Floats) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from hpuprof.analysis.host_calls import program_tracks
 from hpuprof.analysis.links import Nesting, nest_rows
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Codes, Floats, Ints, distinct
+from hpuprof.model.arrays import Codes, Floats, Ints, distinct, stable_order
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
@@ -50,6 +51,17 @@ class Owners:
     piece: Ints
     """Of each piece of host work."""
 
+    def pieces_of(self, owner: int) -> Ints:
+        """Return the pieces that one owns, ascending."""
+        order, owners = self._pieces
+        low, high = np.searchsorted(owners, [owner, owner + 1])
+        return order[low:high]
+
+    @cached_property
+    def _pieces(self) -> tuple[Ints, Ints]:
+        order = stable_order(self.piece)
+        return order, self.piece[order]
+
 
 @dataclass(frozen=True, eq=False)
 class Parts:
@@ -69,7 +81,7 @@ class Parts:
     piece_call: Ints
     piece_share: Floats
 
-    @property
+    @cached_property
     def module_owners(self) -> Owners:
         """Modules that own each time."""
         places = self.places
