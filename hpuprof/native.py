@@ -17,6 +17,13 @@ from typing import Any, TypeAlias
 from hpuprof.errors import ConfigError, MissingDependencyError
 from hpuprof.model.arrays import Floats, Ints
 
+EndPaths: TypeAlias = Callable[[Floats, tuple[Ints, Ints, Ints], tuple[Floats, Floats], tuple[Ints, Ints]], None]
+"""Longest paths between the ends of chains into an array, shape `(chains * chains, samples)`: from each to each.
+
+Behind it come `before`, `first` and `source` of a graph, step and delay by sample, the chains and the places of their
+last events. Arrays as for `LongestPaths`. Raises ValueError.
+"""
+
 HostWork: TypeAlias = Callable[[Floats, tuple[Floats, ...], float], None]
 """`play._corrected` into an array, shape `(calls, samples)`. Raises ValueError.
 
@@ -54,6 +61,13 @@ Sooner than numpy's where what is wanted is nearly sorted. Arrays are C-contiguo
 
 PlayWeights: TypeAlias = Callable[..., None]
 """Step and delay of `play.Weights` into two arrays, from what `play._weigh_natively` gives. Raises ValueError."""
+
+WalkBack: TypeAlias = Callable[..., int]
+"""`Period._walk` into an array, shape `(events, 2)`: places, and the edges between them; returns how many. ValueError.
+
+Behind it come graph and weights as for `EndPaths`, when events happen, where the walk begins, the chain of the run
+before, the sample, and how far a sum may miss a time.
+"""
 
 Scan: TypeAlias = Callable[[bytes, bool], tuple[Any, ...] | None]
 """`RowScanner.scan` of one file: a piece's rows between commas, and whether stamps are exact. None: not plain rows.
@@ -104,6 +118,7 @@ def gzip_library() -> ModuleType:
 
 
 _native = choose(os.environ.get("HPUPROF_NATIVE", "auto"))
+end_paths: EndPaths | None = None if _native is None else _native.end_paths
 host_work: HostWork | None = None if _native is None else _native.host_work
 latest_of_groups: LatestOfGroups | None = None if _native is None else _native.latest_of_groups
 longest_paths: LongestPaths | None = None if _native is None else _native.longest_paths
@@ -111,3 +126,4 @@ play_steps: PlaySteps | None = None if _native is None else _native.play_steps
 play_weights: PlayWeights | None = None if _native is None else _native.play_weights
 search_sorted: SearchSorted | None = None if _native is None else _native.search_sorted
 sort_events: SortEvents | None = None if _native is None else _native.sort_events
+walk_back: WalkBack | None = None if _native is None else _native.walk_back

@@ -2,6 +2,7 @@
 #include <Python.h>
 
 namespace hpuprof {
+PyObject* end_paths(PyObject*, PyObject*);
 PyObject* host_work(PyObject*, PyObject*);
 PyObject* latest_of_groups(PyObject*, PyObject*);
 PyObject* longest_paths(PyObject*, PyObject*);
@@ -11,11 +12,14 @@ PyObject* play_weights(PyObject*, PyObject*);
 PyObject* scan_rows(PyObject*, PyObject*);
 PyObject* search_sorted(PyObject*, PyObject*);
 PyObject* sort_events(PyObject*, PyObject*);
+PyObject* walk_back(PyObject*, PyObject*);
 }  // namespace hpuprof
 
 namespace {
 
 PyMethodDef methods[] = {
+    {"end_paths", hpuprof::end_paths, METH_VARARGS,
+     "end_paths(out, (before, first, source), (step, delay), (chains, last)): fill out. Raises ValueError."},
     {"host_work", hpuprof::host_work, METH_VARARGS,
      "host_work(left, (work, rows, per_row, factor), floor): fill left. Raises ValueError."},
     {"latest_of_groups", hpuprof::latest_of_groups, METH_VARARGS,
@@ -35,6 +39,9 @@ PyMethodDef methods[] = {
      "search_sorted(found, values, wanted, right): fill found as numpy.searchsorted does. Raises ValueError."},
     {"sort_events", hpuprof::sort_events, METH_VARARGS,
      "sort_events(stretches, (length, line, position, source, target)): fill stretches, return how many. Raises ValueError."},
+    {"walk_back", hpuprof::walk_back, METH_VARARGS,
+     "walk_back(out, (before, first, source), (step, delay), times, (place, chain, sample), tie): fill out, return how many. "
+     "Raises ValueError."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef_Slot slots[] = {{0, nullptr}};
