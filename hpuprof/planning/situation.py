@@ -14,7 +14,9 @@ from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.user_frames import UserFrames
+from hpuprof.efficiency.utilisation import Utilisation
 from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.collective_calls import Calls
 from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.prediction import GraphMode
 from hpuprof.planning.row_edits import without_work
@@ -36,6 +38,14 @@ MOST_PLACES = 8
 """Places of one remedy that are priced one by one; what takes less time is not worth a line."""
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What a recording's own tables were made of; None: what remedies need of it is measured anew."""
+
+    collectives: Calls | None = None
+    utilisation: Utilisation | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Situation:
     """One recording's steps, the candidates for graphs in them, and what graph mode would give them."""
@@ -43,6 +53,7 @@ class Situation:
     model: StepModel
     regions: list[Region]
     answer: GraphMode
+    measured: Measured = Measured()
 
     @property
     def view(self) -> RankView:
@@ -52,7 +63,8 @@ class Situation:
     @cached_property
     def calls(self) -> ProgramCalls | None:
         """The steps call by call; None where the trace only allows a coarser model."""
-        return ProgramCalls(self.view, self.model.program) if isinstance(self.model, LaunchModel) else None
+        model = self.model
+        return ProgramCalls(self.view, model.program, self.measured) if isinstance(model, LaunchModel) else None
 
 
 class Group(NamedTuple):
@@ -70,6 +82,7 @@ class ProgramCalls:
 
     view: RankView
     program: Program
+    measured: Measured = Measured()
 
     def once(self, find: Callable[[ProgramCalls], Found]) -> Found:
         """Return what several remedies look for, found once."""
