@@ -80,12 +80,11 @@ def accumulates(optimizer: Intervals, low: Ints, high: Ints) -> bool:
     return bool(with_optimizer.any() and not with_optimizer.all())
 
 
-def find_phases(view: RankView, program: Program, around: Around) -> Phases:
+def find_phases(view: RankView, program: Program, around: Around, parts: LoopParts) -> Phases:
     """Find data loading, forward, backward and optimizer of each step, by annotations and the autograd thread."""
     trace, host, links = view.trace, view.trace.host, view.links
     role = view.host_roles
     main = role == Role.MAIN
-    parts = loop_parts(view)
     optimizer, zero, outside = parts.optimizer, parts.zero_grad, parts.outside
 
     def when(mask: Mask) -> Intervals:
@@ -147,10 +146,10 @@ def _around(roots: Intervals, when: int) -> tuple[int, int]:
     return when, when
 
 
-def launch_regions(view: RankView, model: LaunchModel, calls: ModuleCalls, backward: BackwardWindows) -> list[Region]:
+def launch_regions(model: LaunchModel, parts: LoopParts, calls: ModuleCalls, backward: BackwardWindows) -> list[Region]:
     """Return the candidates of a launch-by-launch program: parts of the loop, and modules."""
     program = model.program
-    phases = find_phases(view, program, model.around)
+    phases = find_phases(model.view, program, model.around, parts)
     launched = program.begin[launched_work(program) & ~contains(phases.outside, program.begin)]
     low, high = int(program.step_low[0]), int(program.step_high[-1])
     modules = module_candidates(calls, backward, np.sort(launched), low, high, program.steps, phases.outside)

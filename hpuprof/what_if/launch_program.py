@@ -256,7 +256,9 @@ def build_program(view: RankView) -> Program | None:
     streams = stream_waits(trace, path, rows, recorded, (low, high))
     terms = row_terms(rows, begin, end, low, streams)
     blocking = synchronous(trace, links)
-    frees = np.array([frees_memory(trace.names[i]) for i in host.name[row].tolist()], dtype=bool) & ~marker
+    names = host.name[row].tolist()
+    freeing = {name for name in set(names) if frees_memory(trace.names[name])}
+    frees = np.array([name in freeing for name in names], dtype=bool) & ~marker
     columns = PathCalls(begin, end, waits, frees, marker, np.where(marker, -1, host.correlation[row]))
     useful, tail, targets, queued = host_waits(hosts, rows, recorded, terms.typical_latency, columns, blocking=blocking)
     return Program(

@@ -38,8 +38,9 @@ def find(situation: Situation) -> Iterator[Change]:
     awaited = np.isin(rows, waits.source[program.kind[waits.row] == DeviceKind.COMPUTE])
     if not (awaited | np.isin(program.lane[rows], computing)).any():
         return
-    names = of.view.trace.names
-    every = np.array([waits_for_all_streams(names[i]) for i in of.view.trace.host.name[program.row].tolist()])
+    names = of.view.trace.host.name[program.row].tolist()
+    waiting = {name for name in set(names) if waits_for_all_streams(of.view.trace.names[name])}
+    every = np.array([name in waiting for name in names])
     chosen = _Copies(program, ahead, late, _uploading(of, ahead), every & ~program.marker)
     counts = [len(distinct(program.call[mask])) / program.steps for mask in (ahead, late)]
     parts = [f"{n:,.0f} {word}" for n, word in zip(counts, ("uploads", "copies to the host"), strict=True) if n]
