@@ -7,9 +7,9 @@ is the same: the profiler's cost, the samples, the step times with and without a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 import numpy as np
@@ -227,8 +227,12 @@ class StepModel(ABC):
         rows: Floats = calls.segment_rows.sum(axis=0) + calls.cost_rows.sum(axis=0)
         return rows
 
-    def sample(self, drawn: Drawn) -> Sample:
-        """Return the machine's and the profiler's costs of each draw."""
+    @cached_property
+    def sample(self) -> Callable[[Drawn], Sample]:
+        """Returns the machine's and the profiler's costs of each draw; the last draws remembered."""
+        return lru_cache(maxsize=2)(self._sample)
+
+    def _sample(self, drawn: Drawn) -> Sample:
         nominal = self.row_costs
         # The split of the profiler's cost among kinds of rows is unknown; the fit holds for their sum, so keep that.
         rows = self._rows_of_kinds
