@@ -140,8 +140,9 @@ class Base:
         """
         before = []
         for weights, at, gone in less:
-            before.append((weights, at, weights[at]))
-            weights[at] -= gone
+            whole = weights[at]
+            before.append((weights, at, whole))
+            weights[at] = whole - gone
         try:
             return steady_step(self.schedule, self.period.weights)
         finally:

@@ -7,6 +7,7 @@ for it starts no row launched after the waiting call until then (CUDA's rule). `
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import islice
 
@@ -23,6 +24,7 @@ TOLERANCE = 1_000  # ns by which a row may start before the end of the row that 
 _STREAM_WAIT = re.compile(r"StreamWaitEvent|streamWaitEvent|EnqueueEventsWait")
 
 NONE = np.empty(0, dtype=np.int64)
+_NO_ROWS: tuple[list[int], list[int]] = [], []
 
 
 class RecordedWaits:
@@ -43,7 +45,7 @@ class RecordedWaits:
         """Correlations of the calls that make a stream wait, whether the trace names the event or not."""
         # By stream: its rows in order of launch, and when they were launched.
         on = members(trace.device.track[rows.device_row])
-        self._rows = {stream: (mine, rows.launched[mine]) for stream, mine in on}
+        self._rows = {stream: (mine.tolist(), rows.launched[mine].tolist()) for stream, mine in on}
 
     def of_stream(self, correlation: int, called: int) -> tuple[int, int] | None:
         """Return the row that a call at `called` made wait, and the row that it waits for; None: not recorded."""
@@ -51,9 +53,9 @@ class RecordedWaits:
         if found is None:
             return None
         stream, waits_on, recorded = found
-        mine, launched = self._rows.get(stream, (NONE, NONE))
-        first = int(np.searchsorted(launched, called, side="right"))
-        return int(mine[first]) if first < len(mine) else -1, self._last(waits_on, recorded)
+        mine, launched = self._rows.get(stream, _NO_ROWS)
+        first = bisect_right(launched, called)
+        return mine[first] if first < len(mine) else -1, self._last(waits_on, recorded)
 
     def of_host(self, correlation: int) -> int:
         """Return the row that the host waited for in a call; -1: not recorded."""
@@ -61,9 +63,9 @@ class RecordedWaits:
         return -1 if found is None else self._last(found[1], found[2])
 
     def _last(self, stream: int, before: int) -> int:
-        mine, launched = self._rows.get(stream, (NONE, NONE))
-        last = int(np.searchsorted(launched, before, side="left")) - 1
-        return int(mine[last]) if last >= 0 else -1
+        mine, launched = self._rows.get(stream, _NO_ROWS)
+        last = bisect_left(launched, before) - 1
+        return mine[last] if last >= 0 else -1
 
 
 @dataclass(frozen=True, eq=False)

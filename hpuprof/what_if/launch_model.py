@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 
@@ -39,7 +40,12 @@ class LaunchModel(StepModel):
     """A program of launches and device rows."""
 
     program: Program
-    around: Around
+    around_of: Callable[[], Around]  # of the recorded program, looked for once it is asked for
+
+    @property
+    def around(self) -> Around:
+        """What capturing leaves outside."""
+        return self.around_of()
 
     @classmethod
     def of(cls, view: RankView, constants: Mapping[str, Constant]) -> LaunchModel | None:
@@ -61,7 +67,7 @@ class LaunchModel(StepModel):
             typical_latency=program.typical_latency,
             typical_gap=program.typical_gap,
             program=program,
-            around=Around.of(view, program),
+            around_of=cache(partial(Around.of, view, program)),
         )
 
     def observed(self) -> Prediction:
