@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.what_if.edit import scaled_rows
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.schedule import Wait, Waits
+from hpuprof.what_if.schedule import Wait, Waits, changed
 
 
 def lane_waits(row: Ints, source: Ints, tail: float) -> Waits:
@@ -26,12 +24,12 @@ def of_lanes(waits: Waits, rows: Mask, *, waiting: bool) -> Mask:
 
 def lasting(model: LaunchModel, dur: Floats) -> LaunchModel:
     """Give rows other durations [ns]."""
-    return replace(model, schedule=model.schedule.reweighted(dur=dur))
+    return changed(model, schedule=model.schedule.reweighted(dur=dur))
 
 
 def scaled(model: LaunchModel, rows: Mask, factor: float | Floats) -> LaunchModel:
     """Let rows take `factor` times as long."""
-    return replace(model, schedule=scaled_rows(model.schedule, rows, factor))
+    return changed(model, schedule=scaled_rows(model.schedule, rows, factor))
 
 
 def without_work(model: LaunchModel, calls: Mask, *, left: float = 0.0) -> LaunchModel:
@@ -39,9 +37,9 @@ def without_work(model: LaunchModel, calls: Mask, *, left: float = 0.0) -> Launc
     schedule = model.schedule
     of, rows = schedule.calls, schedule.rows
     kept = np.where(calls, left, 1.0)
-    cheaper = replace(of, cost=of.cost * kept, cost_rows=of.cost_rows * kept[:, None])
+    cheaper = changed(of, cost=of.cost * kept, cost_rows=of.cost_rows * kept[:, None])
     shorter = {name: getattr(rows, name) * kept[rows.call] for name in ("dur", "latency", "gap")}
-    return replace(model, schedule=replace(schedule, calls=cheaper).reweighted(**shorter))
+    return changed(model, schedule=changed(schedule, calls=cheaper).reweighted(**shorter))
 
 
 def first_after(rows: Ints, calls: Ints, of: Ints) -> Ints:

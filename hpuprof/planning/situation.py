@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
@@ -23,6 +23,7 @@ from hpuprof.planning.row_edits import without_work
 from hpuprof.what_if.capture import Region
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
+from hpuprof.what_if.schedule import changed
 from hpuprof.what_if.step_model import StepModel
 
 Found = TypeVar("Found")
@@ -230,6 +231,6 @@ def folded(model: LaunchModel, groups: Ints, device: float | Floats) -> LaunchMo
     dur, behind = np.array(rows.dur), np.zeros(len(rows), dtype=bool)
     dur[at], behind[at] = 0.0, True
     dur[at[opening]], behind[at[opening]] = device * np.bincount(which, weights=rows.dur[at]), False
-    edited = replace(schedule, calls=calls.free(gone))
+    edited = changed(schedule, calls=calls.free(gone))
     nothing = {name: np.where(behind, 0.0, getattr(rows, name)) for name in ("latency", "gap")}
-    return replace(model, schedule=edited.reweighted(dur=dur, **nothing))
+    return changed(model, schedule=edited.reweighted(dur=dur, **nothing))

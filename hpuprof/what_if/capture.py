@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
@@ -23,7 +23,7 @@ from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.edit import as_graphs, without_waits
 from hpuprof.what_if.launch_program import Program
-from hpuprof.what_if.schedule import Schedule, Wait, Waits
+from hpuprof.what_if.schedule import Schedule, Wait, Waits, changed
 
 MIN_LAUNCHES = 3
 """Minimum launches for capturing a piece to pay: a replay costs about as much as two or three launches."""
@@ -139,10 +139,10 @@ def capture(
     cut = around.cut(program, region, drop_waits)
     captured, piece, apart = cut.captured, cut.piece, cut.apart
     schedule = _without_host_work(unchanged, program, cut)
-    schedule = replace(schedule, waits=_still_full(schedule.waits, program, captured))
-    schedule = replace(schedule, calls=schedule.calls.in_order(cut.order))
+    schedule = changed(schedule, waits=_still_full(schedule.waits, program, captured))
+    schedule = changed(schedule, calls=schedule.calls.in_order(cut.order))
     if apart.any():
-        schedule = replace(schedule, waits=_behind(schedule.waits, program, piece, captured, apart))
+        schedule = changed(schedule, waits=_behind(schedule.waits, program, piece, captured, apart))
     of_each = 1.0 if region.split else cut.inputs / max(1.0, cut.graphs)
     schedule, _ = as_graphs(schedule, np.where(captured, piece, -1), each=recipes, inputs=of_each)
     if around.graphs is not None and around.graphs.any():
@@ -206,19 +206,19 @@ def _as_they_are(schedule: Schedule, calls: Mask) -> Schedule:
     """Leave the rows of graphs that are there as recorded: they run and follow each other as in a graph already."""
     rows = schedule.rows
     there = calls[rows.call]
-    kept = replace(rows, elastic=rows.elastic & ~there, captured=rows.captured & ~there)
-    return replace(schedule, rows=kept)
+    kept = changed(rows, elastic=rows.elastic & ~there, captured=rows.captured & ~there)
+    return changed(schedule, rows=kept)
 
 
 def _without_host_work(schedule: Schedule, program: Program, cut: _Cut) -> Schedule:
     """Take host time out of segments, and the calls in it; of an edited segment, the same share."""
     (left, rows), (whole, whole_rows) = cut.left, program.segments.whole
-    calls = replace(
+    calls = changed(
         schedule.calls.free(cut.free),
         segment=_scaled(schedule.calls.segment, left, whole),
         segment_rows=_scaled(schedule.calls.segment_rows, rows, whole_rows),
     )
-    return replace(schedule, calls=calls)
+    return changed(schedule, calls=calls)
 
 
 def _scaled(column: Floats, left: Ints, whole: Ints) -> Floats:

@@ -6,13 +6,11 @@ calls as a graph. An edit that makes events wait for each other crosswise is ref
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.what_if.graph import NEVER
-from hpuprof.what_if.schedule import GRAPH_COSTS, RETURNS, THREADS, Rows, Schedule, Wait, Waits
+from hpuprof.what_if.schedule import GRAPH_COSTS, RETURNS, THREADS, Rows, Schedule, Wait, Waits, changed
 
 
 def without_waits(schedule: Schedule, calls: Mask, *, free: bool = True) -> Schedule:
@@ -28,7 +26,7 @@ def without_waits(schedule: Schedule, calls: Mask, *, free: bool = True) -> Sche
     if not free:
         return schedule.sorted_with(waits=kept)
     of = schedule.calls.free(calls)
-    rows = replace(schedule.rows, dur=np.where(calls[schedule.rows.call], 0.0, schedule.rows.dur))
+    rows = changed(schedule.rows, dur=np.where(calls[schedule.rows.call], 0.0, schedule.rows.dur))
     return schedule.sorted_with(calls=of, rows=rows, waits=kept)
 
 
@@ -41,9 +39,9 @@ def scaled_host(schedule: Schedule, calls: Mask, factor: float | Floats) -> Sche
     """Let calls and the host work before them take `factor` times as long, profiling included."""
     of = schedule.calls
     by = np.where(calls, factor, 1.0)
-    return replace(
+    return changed(
         schedule,
-        calls=replace(
+        calls=changed(
             of,
             segment=of.segment * by,
             cost=of.cost * by,
@@ -59,7 +57,7 @@ def on_thread(schedule: Schedule, calls: Mask, thread: int) -> Schedule:
     handed = Waits(
         np.full(len(moved), int(Wait.HANDED)), moved, schedule.topology.previous[moved], np.zeros(len(moved))
     )
-    of = replace(schedule.calls, thread=np.where(calls, thread, schedule.calls.thread))
+    of = changed(schedule.calls, thread=np.where(calls, thread, schedule.calls.thread))
     return schedule.sorted_with(calls=of, waits=schedule.waits.also(handed))
 
 
@@ -68,7 +66,7 @@ def on_lane(schedule: Schedule, rows: Mask, lane: int | None = None) -> Schedule
     backlog = schedule.backlog
     if lane is None:
         lane, backlog = len(backlog) - THREADS, np.append(backlog, NEVER)
-    moved = replace(schedule.rows, lane=np.where(rows, lane, schedule.rows.lane))
+    moved = changed(schedule.rows, lane=np.where(rows, lane, schedule.rows.lane))
     return schedule.sorted_with(rows=moved, backlog=backlog)
 
 
@@ -103,7 +101,7 @@ def merged(schedule: Schedule, groups: Ints, *, gap: float = 0.0) -> Schedule:
     source = np.where(by_rows, number[into[np.where(by_rows, waits.source, 0)]], waits.source)
     within = row_waits & (waiting == source)
     left = Waits(waits.kind, waiting, source, waits.tail).only(~within)
-    whole = replace(rows, dur=dur)
+    whole = changed(rows, dur=dur)
     picked = Rows(**{name: column[keep] for name, column in vars(whole).items()})
     return schedule.sorted_with(rows=picked, waits=left)
 
@@ -140,10 +138,10 @@ def as_graphs(schedule: Schedule, piece: Ints, *, each: bool, inputs: float) -> 
     launching, where = np.unique(rows.call, return_index=True)
     opens[where[head[launching]]] = True
     inside = captured[rows.call]
-    return replace(
+    return changed(
         schedule,
-        calls=replace(calls.free(captured), graph_costs=calls.graph_costs + costs),
-        rows=replace(
+        calls=changed(calls.free(captured), graph_costs=calls.graph_costs + costs),
+        rows=changed(
             rows,
             captured=rows.captured | inside,
             elastic=rows.elastic | (inside & ~rows.collective),

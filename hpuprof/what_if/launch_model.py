@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
@@ -20,6 +20,7 @@ from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.edit import without_waits
 from hpuprof.what_if.launch_columns import pack_steps
 from hpuprof.what_if.launch_program import Program, build_program, unchanged
+from hpuprof.what_if.schedule import changed
 from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
@@ -95,18 +96,18 @@ class LaunchModel(StepModel):
         calls = self.schedule.calls
         segments = self.program.segments
         (left, left_rows), (whole, whole_rows) = segments.without(windows), segments.whole
-        edited = replace(
+        edited = changed(
             calls,
             segment=np.maximum(0.0, calls.segment - (whole - left)),
             segment_rows=np.maximum(0.0, calls.segment_rows - (whole_rows - left_rows)),
         )
-        return replace(self, schedule=replace(self.schedule, calls=edited))
+        return changed(self, schedule=changed(self.schedule, calls=edited))
 
     def without_waits(self, calls: Mask, *, free: bool) -> LaunchModel:
         """Let some calls return without waiting for the device. `free`: they and the copies that they made are gone."""
         program = self.program
-        gone = replace(program, waits=program.waits & ~calls, read=program.read & ~(calls & free))
-        return replace(self, program=gone, schedule=without_waits(self.schedule, calls, free=free))
+        gone = changed(program, waits=program.waits & ~calls, read=program.read & ~(calls & free))
+        return changed(self, program=gone, schedule=without_waits(self.schedule, calls, free=free))
 
     def never_waiting(self) -> StepModel | None:
         """Return the steps with a host that never waits for the device; None where it does not wait now."""
