@@ -142,6 +142,10 @@ class ProgramCalls:
         between: Mask = (self.phase == Phase.BETWEEN) & (np.arange(len(inside)) <= last[step])
         return inside | between
 
+    @cached_property
+    def _frames(self) -> UserFrames:
+        return UserFrames(self.view.trace, self.view.links)
+
     def groups(self, calls: Mask) -> Iterator[Group]:
         """Group calls by operator and phase: the `MOST_PLACES` groups that take longest.
 
@@ -149,7 +153,6 @@ class ProgramCalls:
         """
         view = self.view
         nesting, host = view.links.nesting, view.trace.host
-        frames = UserFrames(view.trace, view.links)
         found: dict[tuple[str, int], list[int]] = {}
         for call in np.flatnonzero(calls).tolist():
             position, row = self._operator(call)
@@ -159,7 +162,7 @@ class ProgramCalls:
         longest = sorted(found.items(), key=lambda item: -int(took[item[1]].sum()))
         for (operator, phase), members in longest[:MOST_PLACES]:
             position, row = self._operator(members[0])
-            line = frames.at(int(host.track[row]), int(host.start[row]), position)
+            line = self._frames.at(int(host.track[row]), int(host.start[row]), position)
             chosen = np.zeros(len(calls), dtype=bool)
             chosen[members] = True
             where = f"{operator} in {PHASES[Phase(phase)]}" + (f", {line}" if line else "")
