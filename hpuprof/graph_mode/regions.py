@@ -57,8 +57,11 @@ def loop_parts(view: RankView) -> LoopParts:
     def when(rows: Mask | Ints) -> Intervals:
         return union(host.start[rows], host.end[rows])
 
+    loading = Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK
+    known = np.flatnonzero(any_of(host.activity, (Activity.OPTIMIZER, Activity.CLOSURE, *loading)) & main)
+
     def doing(*activities: Activity) -> Ints:
-        return np.flatnonzero(any_of(host.activity, activities) & main)
+        return known[any_of(host.activity[known], activities)]
 
     optimizing = doing(Activity.OPTIMIZER)
     zeroing = trace.named(ZERO.search)[host.name[optimizing]]
@@ -66,7 +69,7 @@ def loop_parts(view: RankView) -> LoopParts:
     return LoopParts(
         optimizer=subtract(subtract(when(stepping), when(doing(Activity.CLOSURE))), zero),
         zero_grad=zero,
-        outside=when(doing(Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK)),
+        outside=when(doing(*loading)),
         stepping=stepping,
         backward=np.flatnonzero(
             (host.kind == HostKind.OP) & ((role == Role.AUTOGRAD) | (main & trace.host_named(BACKWARD.search)))

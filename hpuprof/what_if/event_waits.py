@@ -32,7 +32,8 @@ class RecordedWaits:
 
     def __init__(self, trace: Trace, rows: LaunchedRows) -> None:
         syncs, host = trace.syncs, trace.host
-        recording = np.flatnonzero((host.kind == HostKind.RUNTIME) & np.isin(host.correlation, syncs.record))
+        recording = np.flatnonzero(host.kind == HostKind.RUNTIME)
+        recording = recording[np.isin(host.correlation[recording], syncs.record)]
         when = dict(zip(host.correlation[recording].tolist(), host.start[recording].tolist(), strict=True))
         when.pop(-1, None)
         columns = (syncs.correlation, syncs.kind, syncs.stream, syncs.waits_on, syncs.record)
