@@ -6,7 +6,7 @@ It is compiled for the Python at hand: the limited API has the buffer protocol f
 
 from setuptools import Extension, setup
 
-LOOPS = ("host_work", "intervals", "longest_paths", "nesting", "pace", "play", "search", "sort_events")
+LOOPS = ("host_work", "intervals", "longest_paths", "nesting", "pace", "play", "search", "sort_events", "steady")
 
 setup(
     ext_modules=[

@@ -22,6 +22,13 @@ from hpuprof.errors import ConfigError, MissingDependencyError
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
+EndPaths: TypeAlias = Callable[[Floats, tuple[Ints, Ints, Ints], tuple[Floats, Floats], tuple[Ints, Ints]], None]
+"""Longest paths between the ends of chains into an array, shape `(chains * chains, samples)`: from each to each.
+
+Behind it come `before`, `first` and `source` of a graph, step and delay by sample, the chains and the places of their
+last events. Arrays as for `LongestPaths`. Raises ValueError.
+"""
+
 HostWork: TypeAlias = Callable[[Floats, tuple[Floats, ...], float], None]
 """`play._corrected` into an array, shape `(calls, samples)`. Raises ValueError.
 
@@ -65,6 +72,13 @@ Sooner than numpy's where what is wanted is nearly sorted. Arrays are C-contiguo
 
 PlayWeights: TypeAlias = Callable[..., None]
 """Step and delay of `play.Weights` into two arrays, from what `play._weigh_natively` gives. Raises ValueError."""
+
+WalkBack: TypeAlias = Callable[..., int]
+"""`Period._walk` into an array, shape `(events, 2)`: places, and the edges between them; returns how many. ValueError.
+
+Behind it come graph and weights as for `EndPaths`, when events happen, where the walk begins, the chain of the run
+before, the sample, and how far a sum may miss a time.
+"""
 
 Scan: TypeAlias = Callable[[bytes, bool], tuple[Any, ...] | None]
 """`RowScanner.scan` of one file: a piece's rows between commas, and whether stamps are exact. None: not plain rows.
@@ -118,6 +132,7 @@ _native = choose(os.environ.get("HPUPROF_NATIVE", "auto"))
 combine_intervals: Counted | None = getattr(_native, "combine_intervals", None)
 contains_instants: Filled | None = getattr(_native, "contains_instants", None)
 covered_before: Filled | None = getattr(_native, "covered_before", None)
+end_paths: EndPaths | None = getattr(_native, "end_paths", None)
 host_work: HostWork | None = getattr(_native, "host_work", None)
 in_no_other: Filled | None = getattr(_native, "in_no_other", None)
 innermost_rows: Filled | None = getattr(_native, "innermost_rows", None)
@@ -132,3 +147,4 @@ rows_around: Filled | None = getattr(_native, "rows_around", None)
 search_sorted: SearchSorted | None = getattr(_native, "search_sorted", None)
 sort_events: SortEvents | None = getattr(_native, "sort_events", None)
 unite_intervals: Counted | None = getattr(_native, "unite_intervals", None)
+walk_back: WalkBack | None = getattr(_native, "walk_back", None)

@@ -38,6 +38,7 @@ from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
 from hpuprof.planning.greedy import plan_rows
+from hpuprof.planning.situation import Measured
 from hpuprof.process_memory import return_memory
 from hpuprof.what_if.constants import read_profile
 from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, critical_tables, with_criticality
@@ -137,7 +138,8 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     )
     if not (settings.predict and settings.plan):
         return partial, replay
-    return msgspec.structs.replace(partial, plan=plan_rows(partial, replay, row.family, settings.apply)), replay
+    plan = plan_rows(partial, replay, row.family, settings.apply, Measured(calls, matrix))
+    return msgspec.structs.replace(partial, plan=plan), replay
 
 
 def rank_walk(trace: Trace, file: TraceFile) -> RankWalk:

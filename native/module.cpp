@@ -5,6 +5,7 @@ namespace hpuprof {
 PyObject* combine_intervals(PyObject*, PyObject*);
 PyObject* contains_instants(PyObject*, PyObject*);
 PyObject* covered_before(PyObject*, PyObject*);
+PyObject* end_paths(PyObject*, PyObject*);
 PyObject* host_work(PyObject*, PyObject*);
 PyObject* in_no_other(PyObject*, PyObject*);
 PyObject* innermost_rows(PyObject*, PyObject*);
@@ -21,6 +22,7 @@ PyObject* scan_rows(PyObject*, PyObject*);
 PyObject* search_sorted(PyObject*, PyObject*);
 PyObject* sort_events(PyObject*, PyObject*);
 PyObject* unite_intervals(PyObject*, PyObject*);
+PyObject* walk_back(PyObject*, PyObject*);
 }  // namespace hpuprof
 
 namespace {
@@ -33,6 +35,8 @@ PyMethodDef methods[] = {
      "contains_instants(inside, (start, end), when): fill inside. Raises ValueError."},
     {"covered_before", hpuprof::covered_before, METH_VARARGS,
      "covered_before(covered, (start, end), lengths, when): fill covered. Raises ValueError."},
+    {"end_paths", hpuprof::end_paths, METH_VARARGS,
+     "end_paths(out, (before, first, source), (step, delay), (chains, last)): fill out. Raises ValueError."},
     {"host_work", hpuprof::host_work, METH_VARARGS,
      "host_work(left, (work, rows, per_row, factor), floor): fill left. Raises ValueError."},
     {"in_no_other", hpuprof::in_no_other, METH_VARARGS,
@@ -64,6 +68,9 @@ PyMethodDef methods[] = {
      "sort_events(stretches, (length, line, position, source, target)): fill stretches, return how many. Raises ValueError."},
     {"unite_intervals", hpuprof::unite_intervals, METH_VARARGS,
      "unite_intervals(found, start, end, rows or None): fill found; return how many, -1 if starts do not ascend. Raises ValueError."},
+    {"walk_back", hpuprof::walk_back, METH_VARARGS,
+     "walk_back(out, (before, first, source), (step, delay), times, (place, chain, sample), tie): fill out, return how many. "
+     "Raises ValueError."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef_Slot slots[] = {{0, nullptr}};

@@ -11,60 +11,51 @@ namespace hpuprof {
 namespace {
 
 constexpr double NEVER = -std::numeric_limits<double>::infinity();
-constexpr std::int64_t WIDTH = 8;  // samples at a time: one line of the cache
+constexpr std::int64_t FEW = 8, MANY = 16;  // samples at a time: more keep the processor busy, fewer waste less at the end
 
 using Integers = Array<std::int64_t>;
 using Table = Array<double>;
 // One number for each of them, in vectors that every machine has: by themselves compilers (GCC 12) take them one by one.
+template <std::int64_t WIDTH>
 struct Block {
     using Pair = double __attribute__((vector_size(16)));
     static constexpr std::int64_t PAIRS = WIDTH / 2;
 
     Pair pairs[PAIRS];
 
+    static Block filled(double value) {
+        Block out;
+        for (Pair& pair : out.pairs) pair = Pair{value, value};
+        return out;
+    }
     double operator[](std::int64_t i) const { return pairs[i / 2][i % 2]; }
     void set(std::int64_t i, double value) { pairs[i / 2][i % 2] = value; }
+
+    template <class Operate>
+    static Block each(const Block& a, const Block& b, Operate operate) {
+        Block out;
+        for (std::int64_t i = 0; i < PAIRS; ++i) out.pairs[i] = operate(a.pairs[i], b.pairs[i]);
+        return out;
+    }
+    friend Block operator+(const Block& a, const Block& b) {
+        return each(a, b, [](Pair x, Pair y) { return x + y; });
+    }
+    friend Block operator-(const Block& a, const Block& b) {
+        return each(a, b, [](Pair x, Pair y) { return x - y; });
+    }
+    friend Block operator*(const Block& a, const Block& b) {
+        return each(a, b, [](Pair x, Pair y) { return x * y; });
+    }
+    // Unlike raise_to, one instruction: weights are numbers.
+    friend void raise(Block& latest, const Block& come) {
+        latest = each(latest, come, [](Pair x, Pair y) { return y > x ? y : x; });
+    }
+    friend double largest(const Block& block) {
+        double most = 0;
+        for (std::int64_t i = 0; i < WIDTH; ++i) most = std::max(most, std::fabs(block[i]));
+        return most;
+    }
 };
-
-inline Block filled(double value) {
-    Block out;
-    for (Block::Pair& pair : out.pairs) pair = Block::Pair{value, value};
-    return out;
-}
-
-template <class Operate>
-inline Block each(const Block& a, const Block& b, Operate operate) {
-    Block out;
-    for (std::int64_t i = 0; i < Block::PAIRS; ++i) out.pairs[i] = operate(a.pairs[i], b.pairs[i]);
-    return out;
-}
-
-inline Block operator+(const Block& a, const Block& b) {
-    return each(a, b, [](Block::Pair x, Block::Pair y) { return x + y; });
-}
-inline Block operator-(const Block& a, const Block& b) {
-    return each(a, b, [](Block::Pair x, Block::Pair y) { return x - y; });
-}
-inline Block operator*(const Block& a, const Block& b) {
-    return each(a, b, [](Block::Pair x, Block::Pair y) { return x * y; });
-}
-
-// Unlike raise_to, one instruction: weights are numbers.
-inline void raise(Block& latest, const Block& come) {
-    latest = each(latest, come, [](Block::Pair x, Block::Pair y) { return y > x ? y : x; });
-}
-
-double largest(const Column& column) {
-    double most = 0;
-    for (std::int64_t i = 0; i < column.rows(); ++i) most = std::max(most, std::fabs(column[i]));
-    return most;
-}
-
-double largest(const Block& block) {
-    double most = 0;
-    for (std::int64_t i = 0; i < WIDTH; ++i) most = std::max(most, std::fabs(block[i]));
-    return most;
-}
 
 // Host calls and device rows as Python has them.
 struct Calls {
@@ -103,8 +94,9 @@ struct Sample {
     }
 
     // Some samples of a table; behind the last one it is repeated.
-    static std::vector<Block> some(const Table& table, std::int64_t low) {
-        std::vector<Block> out(table.rows());
+    template <std::int64_t WIDTH>
+    static std::vector<Block<WIDTH>> some(const Table& table, std::int64_t low) {
+        std::vector<Block<WIDTH>> out(table.rows());
         for (std::int64_t row = 0; row < table.rows(); ++row)
             for (std::int64_t i = 0; i < WIDTH; ++i)
                 out[row].set(i, table.begin()[row * table.columns() + std::min(low + i, table.columns() - 1)]);
@@ -145,191 +137,270 @@ struct Results {
     std::int64_t samples() const { return done.columns(); }
 };
 
-class Player {
-  public:
-    Player(const Calls& calls, const Rows& rows, const Column& tail, const Topology& topology, double floor, bool host)
-        : calls_(calls), rows_(rows), tail_(tail), t_(topology), floor_(floor), host_(host), what_(topology.before.rows()),
-          edge_(topology.source.rows()), fixed_(2 * rows.dur.rows()), segment_(new Block[calls.segment.rows()]()),
-          cost_(new Block[calls.segment.rows()]()), of_calls_(new Block[calls.segment.rows()]),
-          of_rows_(new Block[2 * rows.dur.rows()]), times_(new Block[topology.before.rows()]), longest_(largest(rows.dur)),
-          ahead_(std::max(largest(rows.gap), largest(rows.latency)) + largest(tail)), copies_(largest(rows.copies)) {
-        for (std::int64_t i = 0; i < t_.calls.rows(); ++i) what_[t_.calls[i]] = i;
-        for (std::int64_t i = 0; i < t_.rows.rows(); ++i) {
-            what_[t_.rows[i]] = ~i;
-            edge_[t_.launches[i]] = i;
-            const double ahead[] = {rows.gap[i], host ? rows.latency[i] : 0.0};
-            if (!wide(i)) round_into(&fixed_[2 * i], 2, [&](std::int64_t k) { return ahead[k] + rows.dur[i]; });
+// A weight of the graph: the same for all samples, or where its block is.
+struct Weight {
+    double fixed = 0;
+    std::int32_t block = -1;
+};
+
+struct Event {
+    Weight step;
+    std::int32_t behind;   // as `Graph.before`
+    std::int32_t edges;    // where the next event's begin
+    std::int32_t of = -1;  // the step that is not complete before it; -1: calls
+};
+
+struct Edge {
+    Weight delay;
+    std::int32_t source;
+};
+
+double rounded(double sum) {
+    double out;
+    round_into(&out, 1, [&](std::int64_t) { return sum; });
+    return out;
+}
+
+// A schedule as it is played: weights that no sample changes, and where the blocks of others are.
+struct Layout {
+    const Calls& calls;
+    const Rows& rows;
+    const Column& tail;
+    const Topology& t;
+    const double floor;
+    const bool host;
+    std::vector<Event> events;
+    std::vector<Edge> edges;
+    std::vector<std::int32_t> slot;  // by call: where its segment is kept, -1: nowhere; none without the host
+    std::vector<char> launching;     // by call: whether it launches graphs
+    std::vector<std::int64_t> wide_rows, wide_waits;
+    std::int32_t slots = 0, blocks;  // of calls, then of rows and waits that samples change
+
+    Layout(const Calls& calls, const Rows& rows, const Column& tail, const Topology& topology, double floor, bool host)
+        : calls(calls), rows(rows), tail(tail), t(topology), floor(floor), host(host), events(topology.before.rows()),
+          edges(topology.source.rows()), slot(host ? calls.segment.rows() : 0, -1), launching(slot.size()),
+          blocks(static_cast<std::int32_t>(slot.size())) {
+        for (std::size_t place = 0; place < events.size(); ++place) {
+            events[place].behind = static_cast<std::int32_t>(t.before.begin()[place]);
+            events[place].edges = static_cast<std::int32_t>(t.first.begin()[place + 1]);
         }
-        for (std::int64_t i = 0; i < t_.waits.rows(); ++i) edge_[t_.waits[i]] = ~i;
+        for (std::size_t edge = 0; edge < edges.size(); ++edge) edges[edge].source = static_cast<std::int32_t>(t.source.begin()[edge]);
+        for (std::int32_t call = 0; call < blocks; ++call) {
+            const double* counts = calls.graph_costs.begin() + call * calls.graph_costs.columns();
+            launching[call] = std::any_of(counts, counts + calls.graph_costs.columns(), [](double count) { return count != 0; });
+            events[t.calls[call]].step.block = call;
+        }
+        for (std::int64_t row = 0; row < t.rows.rows(); ++row) {
+            Event& event = events[t.rows[row]];
+            Weight& launch = edges[t.launches[row]].delay;
+            event.of = static_cast<std::int32_t>(t.row_step[row]);
+            if (rows.captured[row] != 0 || rows.length[row] >= 0) {
+                wide_rows.push_back(row);
+                event.step.block = blocks++;
+                launch.block = blocks++;
+            } else {
+                event.step.fixed = rounded(rows.gap[row] + rows.dur[row]);
+                launch.fixed = rounded((host ? rows.latency[row] : 0.0) + rows.dur[row]);
+            }
+        }
+        for (std::int64_t wait = 0; wait < t.waits.rows(); ++wait) {
+            Weight& delay = edges[t.waits[wait]].delay;
+            const std::int64_t behind = t.behind[wait];
+            if (behind < 0 && rows.length[t.waiting[wait]] < 0)
+                delay.fixed = rounded(tail[wait] + rows.dur[t.waiting[wait]]);
+            else if (behind >= 0 && !host)
+                delay.fixed = NEVER;
+            else {
+                wide_waits.push_back(wait);
+                delay.block = blocks++;
+                if (behind >= 0 && slot[behind] < 0) slot[behind] = slots++;
+            }
+        }
     }
+};
+
+template <std::int64_t WIDTH>
+class Player {
+    using B = Block<WIDTH>;
+
+  public:
+    explicit Player(const Layout& layout)
+        : l_(layout), blocks_(new B[layout.blocks]), kept_(new B[layout.slots]), cost_(new B[layout.slot.size()]),
+          times_(new B[layout.events.size()]), closing_(layout.t.closing.rows()), reached_(layout.events.size()) {}
 
     // Play the samples from `low` on.
     void play(const Sample& sample, std::int64_t low, const Weights& begin, const Results& out) {
-        drawn_ = Sample::some(sample.drawn, low);
-        scale_ = Sample::some(sample.scale, low);
-        const std::int64_t steps = t_.ends.rows(), some = std::min(WIDTH, out.samples() - low), picks = t_.picks.rows();
-        const auto put = [&](const Table& into, std::int64_t row, const Block& block) {
+        const std::int64_t steps = l_.t.ends.rows(), some = std::min(WIDTH, out.samples() - low), picks = l_.t.picks.rows();
+        const auto put = [&](const Table& into, std::int64_t row, const B& block) {
             for (std::int64_t i = 0; i < some; ++i) into.begin()[row * into.columns() + low + i] = block[i];
         };
-        std::vector<Block> from(begin.rows()), latest(steps);
+        std::vector<B> from(begin.rows());
         for (std::int64_t chain = 0; chain < begin.rows(); ++chain)
             for (std::int64_t i = 0; i < WIDTH; ++i) {
                 const Row row = begin.row(chain);
                 from[chain].set(i, row.at[row.wide ? std::min(low + i, out.samples() - 1) : 0]);
             }
-        put(out.work, 0, make_work(sample, low));
-        small_ = sure();
-        make_weights();
+        small_ = true;
+        B work = make_weights(sample, low);
+        if (largest(most_) > EXACT) {
+            small_ = false;
+            work = make_weights(sample, low);
+        }
+        put(out.work, 0, work);
         for (std::int64_t row = 0; row < out.done.rows(); row += steps) {
+            latest_.assign(steps, B::filled(NEVER));
             solve(from);
-            std::fill(latest.begin(), latest.end(), filled(NEVER));
-            for (std::int64_t i = 0; i < t_.rows.rows(); ++i) raise(latest[t_.row_step[i]], times_[t_.rows[i]]);
             for (std::int64_t step = 0; step < steps; ++step) {
-                if (step > 0) raise(latest[step], latest[step - 1]);
-                Block complete = times_[t_.ends[step]];
-                raise(complete, latest[step]);
+                if (step > 0) raise(latest_[step], latest_[step - 1]);
+                B complete = times_[l_.t.ends[step]];
+                raise(complete, latest_[step]);
                 put(out.done, row + step, complete);
             }
-            for (std::int64_t chain = 0; chain < t_.last.rows(); ++chain)
-                if (t_.last[chain] >= 0) from[chain] = times_[t_.last[chain]];
-            for (std::int64_t i = 0; i < t_.closing.rows(); ++i)
-                from[t_.thread[t_.closing[i]]] = from[t_.thread[t_.closing[i]]] + rounded(cost_[t_.closing[i]]);
+            for (std::int64_t chain = 0; chain < l_.t.last.rows(); ++chain)
+                if (l_.t.last[chain] >= 0) from[chain] = times_[l_.t.last[chain]];
+            for (std::int64_t i = 0; i < l_.t.closing.rows(); ++i)
+                from[l_.t.thread[l_.t.closing[i]]] = from[l_.t.thread[l_.t.closing[i]]] + closing_[i];
         }
         for (std::int64_t chain = 0; chain < begin.rows(); ++chain) put(out.ends, chain, from[chain]);
-        for (std::int64_t k = 0; k < picks; ++k) put(out.picked, k, times_[t_.picks[k]]);
+        for (std::int64_t k = 0; k < picks; ++k) put(out.picked, k, times_[l_.t.picks[k]]);
         for (std::int64_t j = 0; j < picks; ++j) {
-            const std::int64_t since = t_.picks[j];
-            times_[since] = filled(0);
-            solve(from, since);
-            const auto path = [&](std::int64_t place) { return place < since ? filled(NEVER) : times_[place]; };
-            Block end = filled(NEVER);
-            for (std::int64_t i = 0; i < t_.finals.rows(); ++i) raise(end, path(t_.finals[i]));
-            for (std::int64_t k = 0; k < picks; ++k) put(out.after, k * picks + j, path(t_.picks[k]));
+            const std::int64_t since = l_.t.picks[j];
+            since_paths(since);
+            const auto path = [&](std::int64_t place) { return place < since || !reached_[place] ? B::filled(NEVER) : times_[place]; };
+            B end = B::filled(NEVER);
+            for (std::int64_t i = 0; i < l_.t.finals.rows(); ++i) raise(end, path(l_.t.finals[i]));
+            for (std::int64_t k = 0; k < picks; ++k) put(out.after, k * picks + j, path(l_.t.picks[k]));
             put(out.after, picks * picks + j, end);
         }
     }
 
   private:
-    bool wide(std::int64_t row) const { return rows_.captured[row] != 0 || rows_.length[row] >= 0; }
-
-    // Whether no sum of weights is too large to be rounded without a look at each.
-    bool sure() const {
-        double scale = 1, drawn = 0;
-        for (const Block& block : scale_) scale = std::max(scale, largest(block));
-        for (const Block& block : drawn_) drawn += largest(block);
-        return 2 * host_most_ + longest_ * scale + ahead_ + (1 + copies_) * drawn <= EXACT;
-    }
-
-    Block rounded(const Block& sum) const {
-        if (small_) return (sum + filled(COARSE)) - filled(COARSE);
-        Block out;
-        for (std::int64_t i = 0; i < WIDTH; ++i) {
-            double one;
-            round_into(&one, 1, [&](std::int64_t) { return sum[i]; });
-            out.set(i, one);
-        }
+    // Sums too large to be rounded like this show in the largest one; then all are rounded anew, with a look at each.
+    B rounded(const B& sum) {
+        raise(most_, sum);
+        raise(most_, B::filled(0) - sum);
+        if (small_) return (sum + B::filled(COARSE)) - B::filled(COARSE);
+        B out;
+        for (std::int64_t i = 0; i < WIDTH; ++i) out.set(i, hpuprof::rounded(sum[i]));
         return out;
     }
 
-    // Host work without the profiler's cost, as in host_work.cpp.
-    Block corrected(double whole, const double* counts, const std::vector<Block>& costs, const Block& factor) const {
-        Block out = filled(whole);
+    // Host work without the profiler's cost, as in l_.hostwork.cpp.
+    B corrected(double whole, const double* counts, const std::vector<B>& costs, const B& factor) const {
+        B out = B::filled(whole);
         for (std::size_t kind = 0; kind < costs.size(); ++kind)
-            if (counts[kind] != 0) out = out - filled(counts[kind]) * costs[kind];
-        raise(out, filled(floor_ * whole));
+            if (counts[kind] != 0) out = out - B::filled(counts[kind]) * costs[kind];
+        raise(out, B::filled(l_.floor * whole));
         return out * factor;
     }
 
-    // Return the main path's segments and calls.
-    Block make_work(const Sample& sample, std::int64_t low) {
-        const auto per_row = Sample::some(sample.per_row, low), factor = Sample::some(sample.factor, low);
-        const auto graphs = Sample::some(sample.graph_costs, low);
-        const auto kinds = static_cast<std::int64_t>(per_row.size()), launches = static_cast<std::int64_t>(graphs.size());
-        Block segments = filled(0), costs = filled(0), most = filled(0);
-        for (std::int64_t call = 0; host_ && call < calls_.segment.rows(); ++call) {
-            const std::int64_t main = calls_.main[call];
-            Block segment = corrected(calls_.segment[call], calls_.segment_rows.begin() + call * kinds, per_row, factor[main]);
-            const Block cost = corrected(calls_.cost[call], calls_.cost_rows.begin() + call * kinds, per_row, factor[main]);
-            if (main != 0) segments = segments + segment, costs = costs + cost;
-            const double* counts = calls_.graph_costs.begin() + call * launches;
-            for (std::int64_t kind = 0; kind < launches; ++kind)
-                if (counts[kind] != 0) segment = segment + filled(counts[kind]) * graphs[kind];
-            for (const Block& work_of : {segment, cost}) raise(most, work_of), raise(most, filled(0) - work_of);
-            segment_[call] = segment;
-            cost_[call] = cost;
+    // What samples change of weights: of calls, of rows' steps and launches, of waits. Return the main path's work.
+    B make_weights(const Sample& sample, std::int64_t low) {
+        drawn_ = Sample::some<WIDTH>(sample.drawn, low);
+        scale_ = Sample::some<WIDTH>(sample.scale, low);
+        most_ = B::filled(0);
+        const B work = make_calls(sample, low);
+        B* out = blocks_.get() + l_.slot.size();
+        for (const std::int64_t row : l_.wide_rows) {
+            const B last = lasting(row);
+            const double recorded[] = {l_.rows.gap[row], l_.host ? l_.rows.latency[row] : 0.0};
+            for (const std::int64_t k : {0, 1})
+                *out++ = !l_.rows.captured[row] || (k == 1 && !l_.host)
+                             ? rounded(B::filled(recorded[k]) + last)
+                             : rounded((drawn_[k] + B::filled(l_.rows.copies[row]) * drawn_[2]) + last);
         }
-        host_most_ = largest(most);
+        for (const std::int64_t wait : l_.wide_waits) {
+            const std::int64_t behind = l_.t.behind[wait];
+            *out++ = rounded(B::filled(l_.tail[wait]) + (behind >= 0 ? kept_[l_.slot[behind]] : lasting(l_.t.waiting[wait])));
+        }
+        for (std::int64_t i = 0; i < l_.t.closing.rows(); ++i) closing_[i] = l_.host ? rounded(cost_[l_.t.closing[i]]) : B::filled(0);
+        return work;
+    }
+
+    B make_calls(const Sample& sample, std::int64_t low) {
+        const auto per_row = Sample::some<WIDTH>(sample.per_row, low), factor = Sample::some<WIDTH>(sample.factor, low);
+        const auto graphs = Sample::some<WIDTH>(sample.graph_costs, low);
+        const auto kinds = static_cast<std::int64_t>(per_row.size()), launches = static_cast<std::int64_t>(graphs.size());
+        const auto count = static_cast<std::int64_t>(l_.slot.size());
+        std::vector<std::int64_t> early;  // calls that follow one with a higher number
+        B segments = B::filled(0), costs = B::filled(0);
+        for (std::int64_t call = 0; call < count; ++call) {
+            const std::int64_t main = l_.calls.main[call], previous = l_.t.previous[call];
+            B segment = corrected(l_.calls.segment[call], l_.calls.segment_rows.begin() + call * kinds, per_row, factor[main]);
+            const B cost = corrected(l_.calls.cost[call], l_.calls.cost_rows.begin() + call * kinds, per_row, factor[main]);
+            if (main != 0) segments = segments + segment, costs = costs + cost;
+            const double* counts = l_.calls.graph_costs.begin() + call * launches;
+            for (std::int64_t kind = 0; l_.launching[call] && kind < launches; ++kind)
+                if (counts[kind] != 0) segment = segment + B::filled(counts[kind]) * graphs[kind];
+            cost_[call] = cost;
+            if (l_.slot[call] >= 0) kept_[l_.slot[call]] = segment;
+            if (previous > call) early.push_back(call);
+            blocks_[call] = previous > call ? segment : rounded(previous < 0 ? segment : cost_[previous] + segment);
+        }
+        for (const std::int64_t call : early) blocks_[call] = rounded(cost_[l_.t.previous[call]] + blocks_[call]);
         return segments + costs;
     }
 
-    // What samples change of weights: of a call, of a row's step and launch.
-    void make_weights() {
-        for (std::int64_t call = 0; call < t_.calls.rows(); ++call)
-            of_calls_[call] = rounded(t_.previous[call] < 0 ? segment_[call] : cost_[t_.previous[call]] + segment_[call]);
-        for (std::int64_t row = 0; row < t_.rows.rows(); ++row) {
-            if (!wide(row)) continue;
-            const Block last = lasting(row);
-            const double recorded[] = {rows_.gap[row], host_ ? rows_.latency[row] : 0.0};
-            for (const std::int64_t k : {0, 1})
-                of_rows_[2 * row + k] = !rows_.captured[row] || (k == 1 && !host_)
-                                            ? rounded(filled(recorded[k]) + last)
-                                            : rounded((drawn_[k] + filled(rows_.copies[row]) * drawn_[2]) + last);
-        }
-    }
-
     // How long a row lasts: in a graph that is the sample's.
-    Block lasting(std::int64_t row) const {
-        return rows_.length[row] < 0 ? filled(rows_.dur[row]) : filled(rows_.dur[row]) * scale_[rows_.length[row]];
+    B lasting(std::int64_t row) const {
+        return l_.rows.length[row] < 0 ? B::filled(l_.rows.dur[row]) : B::filled(l_.rows.dur[row]) * scale_[l_.rows.length[row]];
     }
 
-    // When each event happens, or how long after one of them, if everything waits for that one alone.
-    void solve(const std::vector<Block>& from, std::int64_t since = -1) {
-        const std::int64_t *before = t_.before.begin(), *first = t_.first.begin(), *source = t_.source.begin();
-        for (std::int64_t place = since + 1; place < t_.before.rows(); ++place) {
-            Block latest = filled(NEVER);
-            const std::int64_t behind = before[place], what = what_[place];
-            if (since < 0 ? behind != -1 : behind >= since) {
-                const Block& last = behind >= 0 ? times_[behind] : from[~behind - 1];
-                if (what < 0 && !wide(~what))
-                    latest = last + filled(fixed_[2 * ~what]);
-                else
-                    latest = last + (what < 0 ? of_rows_[2 * ~what] : of_calls_[what]);
-            }
-            for (std::int64_t edge = first[place]; edge < first[place + 1]; ++edge) {
-                if (source[edge] < since) continue;
-                const Block& there = times_[source[edge]];
-                const std::int64_t which = edge_[edge];
-                if (which < 0)
-                    raise(latest, there + of_wait(~which));
-                else if (wide(which))
-                    raise(latest, there + of_rows_[2 * which + 1]);
-                else
-                    raise(latest, there + filled(fixed_[2 * which + 1]));
-            }
+    B behind(const B& time, const Weight& weight) const {
+        return time + (weight.block < 0 ? B::filled(weight.fixed) : blocks_[weight.block]);
+    }
+
+    // When each event happens.
+    void solve(const std::vector<B>& from) {
+        std::int32_t edge = 0;
+        for (std::size_t place = 0; place < l_.events.size(); ++place) {
+            const Event& event = l_.events[place];
+            B latest = B::filled(NEVER);
+            if (event.behind != -1)
+                latest = behind(event.behind >= 0 ? times_[event.behind] : from[~event.behind - 1], event.step);
+            for (; edge < event.edges; ++edge) raise(latest, behind(times_[l_.edges[edge].source], l_.edges[edge].delay));
             times_[place] = latest;
+            if (event.of >= 0) raise(latest_[event.of], latest);
         }
     }
 
-    Block of_wait(std::int64_t wait) const {
-        const bool of_call = t_.behind[wait] >= 0;
-        if (of_call && !host_) return filled(NEVER);
-        return rounded(filled(tail_[wait]) + (of_call ? segment_[t_.behind[wait]] : lasting(t_.waiting[wait])));
+    // How long after one event those happen that wait for it.
+    void since_paths(std::int64_t since) {
+        times_[since] = B::filled(0);
+        reached_[since] = 1;
+        auto edge = static_cast<std::int32_t>(l_.t.first.begin()[since + 1]);
+        for (std::size_t place = since + 1; place < l_.events.size(); ++place) {
+            const Event& event = l_.events[place];
+            bool reached = event.behind >= since && reached_[event.behind];
+            B latest = reached ? behind(times_[event.behind], event.step) : B::filled(NEVER);
+            for (; edge < event.edges; ++edge) {
+                const Edge& come = l_.edges[edge];
+                if (come.source < since || !reached_[come.source]) continue;
+                raise(latest, behind(times_[come.source], come.delay));
+                reached = true;
+            }
+            reached_[place] = reached;
+            if (reached) times_[place] = latest;
+        }
     }
 
-    const Calls& calls_;
-    const Rows& rows_;
-    const Column& tail_;
-    const Topology& t_;
-    const double floor_;
-    const bool host_;
-    std::vector<std::int64_t> what_, edge_;  // by place: a call, ~ a row; by edge: a row's launch, ~ a wait
-    std::vector<double> fixed_;              // step and launch of each row that no sample changes
-    std::unique_ptr<Block[]> segment_, cost_, of_calls_, of_rows_, times_;
-    std::vector<Block> drawn_, scale_;
-    const double longest_, ahead_, copies_;  // the largest row, what comes before one, and the most copies
-    double host_most_ = 0;
-    bool small_ = false;
+    const Layout& l_;
+    std::unique_ptr<B[]> blocks_, kept_, cost_, times_;
+    std::vector<B> closing_, latest_, drawn_, scale_;
+    std::vector<char> reached_;  // by place: whether it waits for the event that paths begin at
+    B most_;
+    bool small_ = true;
 };
+
+// Play all samples from `low` on of which there are enough; return the first one that is left.
+template <std::int64_t WIDTH>
+std::int64_t play_some(const Layout& layout, const Sample& sample, std::int64_t low, std::int64_t least, const Weights& begin,
+                       const Results& out) {
+    if (out.samples() - low < least) return low;
+    Player<WIDTH> player(layout);
+    for (; out.samples() - low >= least; low += WIDTH) player.play(sample, low, begin, out);
+    return low;
+}
 
 // Lets other threads run Python as long as it lives.
 class Released {
@@ -357,9 +428,9 @@ void play_all(PyObject* const (&a)[41], double floor, bool host) {
         tail.rows() != topology.waits.rows() || calls.segment_rows.columns() != sample.per_row.rows() ||
         calls.cost_rows.columns() != sample.per_row.rows() || calls.graph_costs.columns() != sample.graph_costs.rows())
         throw std::invalid_argument("what is played has the wrong shape");
-    Player player(calls, rows, tail, topology, floor, host);
+    const Layout layout(calls, rows, tail, topology, floor, host);
     const Released others;
-    for (std::int64_t low = 0; low < out.samples(); low += WIDTH) player.play(sample, low, begin, out);
+    play_some<FEW>(layout, sample, play_some<MANY>(layout, sample, 0, FEW + 1, begin, out), 1, begin, out);
 }
 
 // Objects of nested tuples, one after the other.

@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Ints
-from hpuprof.model.intervals import Intervals, measure, union, union_of
+from hpuprof.model.arrays import Ints, any_of, distinct, kinds_of
+from hpuprof.model.intervals import Intervals, contains, measure, union, union_of
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
 from hpuprof.model.schema import Activity, Cause, DeviceKind
 from hpuprof.what_if.constants import constants_for, least_kernel_scale
@@ -101,7 +101,7 @@ def _least(view: RankView, rows: Ints, windows: Intervals) -> float:
 
     if view.trace.family == "hpu":
         return shortest(rows)  # a kernel runs on many engines at once, and a recipe keeps the order among them
-    streams = (rows[device.track[rows] == track] for track in np.unique(device.track[rows]))
+    streams = (rows[device.track[rows] == track] for track in distinct(device.track[rows]))
     return max(map(shortest, streams), default=0.0)
 
 
@@ -114,17 +114,16 @@ def _paced(view: RankView, windows: Intervals) -> float | None:
     before it is captured.
     """
     host, device = view.trace.host, view.trace.device
-    launching = np.isin(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
+    launching = any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
     rows = np.flatnonzero((device.kind != DeviceKind.MARKER) & (view.launched >= 0))
-    calls, first = np.unique(view.launched[rows], return_index=True)
+    calls, first, _ = kinds_of(view.launched[rows])
     kernel = device.name[rows[first]][launching[calls]]
     start = host.start[calls[launching[calls]]]
-    inside = measure(windows, start, start + 1) > 0
-    made = host.start[launching]
-    if (host.activity == Activity.CAPTURE).any() and 3 * inside.sum() < (measure(windows, made, made + 1) > 0).sum():
+    inside = contains(windows, start)
+    if (host.activity == Activity.CAPTURE).any() and 3 * inside.sum() < contains(windows, host.start[launching]).sum():
         return None
     again = np.ones(len(start), dtype=bool)
-    again[np.unique(kernel, return_index=True)[1]] = False
+    again[kinds_of(kernel)[1]] = False
     elsewhere = measure(union_of(*(view.states[cause] for cause in _BETWEEN)), start[:-1], start[1:])
     apart = (np.diff(start) - elsewhere)[(again & inside)[1:] & inside[:-1]]
     return float(np.median(apart) * inside.sum()) if len(apart) >= MIN_LAUNCHES else None

@@ -133,26 +133,28 @@ def _looked_for(trace: Trace) -> tuple[frozenset[str], frozenset[str]]:
 def _modules(known: _Known, shapes: list[ModuleShapes], obstacles: list[Obstacle], most: int) -> list[ModuleRow]:
     """Describe the `most` costliest modules."""
     calls, costs, total = known.context.calls, known.costs, max(1, len(known.context.steps))
-    outer = [entry.calls[calls.outermost[entry.calls]] for entry in shapes]
-    host = [int(costs.host[mine].sum()) for mine in outer]
-    depth = [int(calls.depth[mine].min()) for mine in outer]
-    order = sorted(range(len(shapes)), key=lambda i: (-host[i], depth[i], calls.paths[shapes[i].module]))
+    every = np.concatenate([calls.start[:0], *(entry.calls for entry in shapes)])
+    outermost = every[calls.outermost[every]]
+    host, depth = np.zeros(len(calls.names), dtype=np.int64), np.full(len(calls.names), len(calls))
+    np.add.at(host, calls.module[outermost], costs.host[outermost])
+    np.minimum.at(depth, calls.module[outermost], calls.depth[outermost])
+    order = sorted(shapes, key=lambda e: (-int(host[e.module]), int(depth[e.module]), calls.paths[e.module]))
     return [
         ModuleRow(
             module=calls.names[entry.module],
             module_path=calls.paths[entry.module],
-            depth=depth[i],
+            depth=int(depth[entry.module]),
             calls_per_step=len(entry.calls) / total,
-            host_per_step_ns=host[i] / total,
-            device_per_step_ns=None if costs.device is None else int(costs.device[outer[i]].sum()) / total,
-            launches_per_step=None if costs.launches is None else int(costs.launches[outer[i]].sum()) / total,
+            host_per_step_ns=int(host[entry.module]) / total,
+            device_per_step_ns=None if costs.device is None else int(costs.device[outer].sum()) / total,
+            launches_per_step=None if costs.launches is None else int(costs.launches[outer].sum()) / total,
             signatures=len(set(entry.keys)) if entry.keys else None,
             varying=entry.varying,
             max_graphs=graphs_needed(entry.keys)[0] if entry.keys else None,
-            memory_bytes=_memory(known, entry, outer[i]),
+            memory_bytes=_memory(known, entry, outer),
             **_verdict(known, [o for o in obstacles if entry.module in o.around]),
         )
-        for i, entry in ((i, shapes[i]) for i in order[:most])
+        for entry, outer in ((e, e.calls[calls.outermost[e.calls]]) for e in order[:most])
     ]
 
 

@@ -115,14 +115,16 @@ def find_operators(view: RankView) -> OpHits:
     """Find operators that match one of `SHAPE_AND_READ_RULES`; of nested hits only the outermost remains."""
     trace, nesting = view.trace, view.links.nesting
     name = trace.host.name[nesting.rows]
-    found = np.full(len(name), -1, dtype=np.int64)
+    named = [trace.named(rule.names.__contains__) for rule in SHAPE_AND_READ_RULES]
+    some = np.flatnonzero(np.any(named, axis=0)[name])
+    found = np.full(len(some), -1, dtype=np.int64)
     for index in range(len(SHAPE_AND_READ_RULES) - 1, -1, -1):
         rule = SHAPE_AND_READ_RULES[index]
-        fits = np.flatnonzero(trace.named(rule.names.__contains__)[name])
-        if rule.inside and len(fits):
+        fits = named[index][name[some]]
+        if rule.inside and fits.any():
             below = np.concatenate([[0], np.cumsum(trace.named(rule.inside.__contains__)[name])])
-            fits = fits[below[nesting.stop[fits]] > below[fits + 1]]
+            fits &= below[nesting.stop[some]] > below[some + 1]
         found[fits] = index
-    hit = found >= 0
-    hits = np.flatnonzero(hit & (nesting.around(hit) == 0))
-    return OpHits(hits, found[hits])
+    some, found = some[found >= 0], found[found >= 0]
+    outermost = some >= np.maximum.accumulate(np.append(0, nesting.stop[some]))[:-1]  # what is inside follows directly
+    return OpHits(some[outermost], found[outermost])

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, distinct
 from hpuprof.model.intervals import Intervals, subtract, union
 from hpuprof.what_if.capture import MIN_LAUNCHES, Region
 
@@ -49,7 +49,7 @@ def module_candidates(
         top = inside & (calls.module == module) & (calls.depth == 0)
         out.append(Region(f"module:{calls.names[module]}", windows(top), split=True, borders=borders(top)))
         children = inside & (calls.parent >= 0) & top[np.maximum(calls.parent, 0)]
-        parts = {c: launches(children & (calls.module == c)) for c in np.unique(calls.module[children]).tolist()}
+        parts = {c: launches(children & (calls.module == c)) for c in distinct(calls.module[children]).tolist()}
         worth = _largest(parts, CHILD_SHARE * sizes[module], len(parts))
         if len(worth) > 1:
             together = children & np.isin(calls.module, worth)
@@ -71,7 +71,7 @@ def module_candidates(
 
 
 def _codes(calls: ModuleCalls, inside: Mask, depth: int) -> list[int]:
-    codes: list[int] = np.unique(calls.module[inside & (calls.depth == depth)]).tolist()
+    codes: list[int] = distinct(calls.module[inside & (calls.depth == depth)]).tolist()
     return codes
 
 

@@ -21,7 +21,7 @@ from hpuprof.graph_mode.diverging_paths import Fork, find_period
 from hpuprof.graph_mode.occurrences import Context, Occurrence
 from hpuprof.graph_mode.shapes import graphs_needed, unseen
 from hpuprof.graph_mode.signatures import ModuleShapes
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, distinct
 from hpuprof.model.tables import ObstacleRow
 from hpuprof.naming import natural
 
@@ -102,7 +102,7 @@ def _obstacle(context: Context, case: _Case) -> Obstacle:
     )
     around, above = modules | case.below, case.calls
     while len(above):
-        above = np.unique(calls.parent[above])
+        above = distinct(calls.parent[above])
         above = above[above >= 0]
         around |= set(calls.module[above].tolist())
     return Obstacle(row, case.phase, frozenset(around))
@@ -125,7 +125,7 @@ def _together(context: Context, cases: Iterable[_Case]) -> Iterator[_Case]:
         yield first._replace(
             text=text,
             times=sum(case.times for case in alike),
-            steps=np.unique(np.concatenate([case.steps for case in alike])),
+            steps=distinct(np.concatenate([case.steps for case in alike])),
             calls=np.concatenate([case.calls for case in alike]),
             below=frozenset[int]().union(*(case.below for case in alike)),
         )
@@ -148,9 +148,9 @@ def _placed(context: Context, occurrence: Occurrence, frames: UserFrames) -> Ite
         groups.setdefault((phase, kind), []).append(i)
     for (number, kind), members in sorted(groups.items()):
         phase, first = Phase(number), members[0]
-        inside = np.unique(places.call[members])
+        inside = distinct(places.call[members])
         inside = inside[inside >= 0]
-        steps = np.unique(places.step[members])
+        steps = distinct(places.step[members])
         severity = occurrence.severity or _severity(context, occurrence, phase, inside)
         severity, often = _frequency(severity, steps, len(context.steps), occurrence.code)
         yield _Case(
@@ -188,7 +188,7 @@ def _frequency(severity: str, steps: Ints, total: int, code: str) -> tuple[str, 
     if steps[-1] == 0:
         return "harmless", ", in the first step only"
     words = f", in {len(steps)} of {total} steps"
-    gaps = np.unique(np.diff(steps))
+    gaps = distinct(np.diff(steps))
     if len(gaps) == 1 and len(steps) >= 3 and gaps[0] > 1:
         words = f", every {int(gaps[0])} steps"
     if severity != "harmless" and 2 * len(steps) <= total and code != "HP317":
@@ -213,7 +213,7 @@ def _fork(context: Context, fork: Fork, frames: UserFrames) -> _Case | None:
         inner = whole or bool((calls.nesting.stop[mine] > mine + 1).any())
         severity, often = "cut" if inner else "blocker", ""
     away = fork.calls[fork.away]
-    steps = np.unique(away if whole else calls.step[away])
+    steps = distinct(away if whole else calls.step[away])
     return _Case(
         code="HP309",
         severity=severity,
@@ -278,6 +278,6 @@ def _changing(entry: ModuleShapes) -> tuple[str, str, str]:
 
 
 def _shape(context: Context, entry: ModuleShapes, away: Ints, code: str, severity: str, text: str) -> _Case:
-    steps = np.unique(context.calls.step[away])
+    steps = distinct(context.calls.step[away])
     kind = _kind(context, entry.module)
     return _Case(code, severity, Phase.FORWARD, kind, text, len(away), steps[steps >= 0], entry.calls)

@@ -12,20 +12,21 @@ import numpy as np
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.module_regions import module_candidates
-from hpuprof.graph_mode.regions import LOSS, LoopParts, loop_parts
+from hpuprof.graph_mode.regions import LOSS, LoopParts
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import HostRows, Trace
 from hpuprof.what_if.capture import COPYING, Region
 from hpuprof.what_if.recipes import accumulated
+from hpuprof.what_if.step_model import StepModel
 
 
 def regions_without_links(
-    view: RankView, calls: ModuleCalls, backward: BackwardWindows, low: Ints, high: Ints
+    model: StepModel, parts: LoopParts, calls: ModuleCalls, backward: BackwardWindows
 ) -> list[Region]:
-    """Return the candidates of the steps [low, high): parts of the training loop, and modules."""
-    parts = loop_parts(view)
+    """Return the candidates of a model's steps: parts of the training loop, and modules."""
+    view, low, high = model.view, model.low, model.high
     when = np.sort(view.trace.host.start[accumulated(view)])
     modules = module_candidates(calls, backward, when, int(low[0]), int(high[-1]), len(low), parts.outside)
     return _loop_regions(view, parts, low, high) + modules
@@ -39,7 +40,7 @@ def _loop_regions(view: RankView, parts: LoopParts, low: Ints, high: Ints) -> li
     top = nesting.rows[nesting.parent < 0]
     top = top[path[top] & ~contains(kept, host.start[top])]
     marks = np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD))
-    work = np.concatenate([top, marks, np.flatnonzero(parts.stepping)])
+    work = np.concatenate([top, marks, parts.stepping])
     work = work[np.argsort(host.start[work], kind="stable")]
     begin, end = host.start[work], host.end[work]
     back = np.sort(host.start[parts.backward])

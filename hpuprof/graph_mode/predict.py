@@ -18,7 +18,7 @@ from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.bounds import span_of
 from hpuprof.graph_mode.operator_regions import regions_without_links
-from hpuprof.graph_mode.regions import accumulates, launch_regions, loop_parts
+from hpuprof.graph_mode.regions import LoopParts, accumulates, launch_regions, loop_parts
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Floats
 from hpuprof.model.intervals import measure, union_of
@@ -95,23 +95,27 @@ def predict_and_keep(
         replay = None
         if view.on_path.any() and (used.end > used.start).any():
             constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
-            replay = _predict_with(TotalsModel.of_host(view, constants), [], settings)[1]
+            replay = _predict_with(TotalsModel.of_host(view, constants), loop_parts(view), [], settings)[1]
         return Prediction(method="none", reason=_without_device(view)), replay
-    span = span_of(view, used.start, used.end)
+
+    def nothing(reason: Reason) -> Prediction:
+        return Prediction(method="none", reason=reason, span=span_of(view, used.start, used.end))
+
     if not (used.end > used.start).any():
-        return Prediction(method="none", reason="no_steps", span=span), None
+        return nothing("no_steps"), None
     constants = constants_for(view.trace.family, view.trace.mode, settings.measured)
     launches = LaunchModel.of(view, constants)
     if launches is not None and launches.error <= REPLAY_LIMIT:
-        regions = launch_regions(view, launches, calls, backward)
-        return _predict_with(launches, regions, settings)
+        parts = loop_parts(view)
+        return _predict_with(launches, parts, launch_regions(launches, parts, calls, backward), settings)
     fell_back = None if launches is None else launches.error
     if not view.on_path.any():
-        return Prediction(method="none", reason="no_host_rows", fell_back=fell_back, span=span), None
+        return msgspec.structs.replace(nothing("no_host_rows"), fell_back=fell_back), None
     recipes = RecipeModel.of(view, constants) if view.trace.mode.startswith("lazy") else None
     model = recipes or TotalsModel.of(view, constants)
-    regions = regions_without_links(view, calls, backward, model.low, model.high)
-    prediction, replay = _predict_with(model, regions, settings)
+    parts = loop_parts(view)
+    regions = regions_without_links(model, parts, calls, backward)
+    prediction, replay = _predict_with(model, parts, regions, settings)
     return msgspec.structs.replace(prediction, fell_back=fell_back), replay
 
 
@@ -126,13 +130,16 @@ def _without_device(view: RankView) -> Reason:
     return "no_launches" if marked and per_step.max() < MIN_LAUNCHES else "no_device_rows"
 
 
-def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -> tuple[Prediction, Replay]:
+def _predict_with(
+    model: StepModel, parts: LoopParts, regions: list[Region], settings: Settings
+) -> tuple[Prediction, Replay]:
     view, constants, draws = model.view, model.constants, Draws.make()
     noise = base_noise(settings.unprofiled_ns, settings.spread_ns)
     prior = prior_of(view, model.row_costs, (model.low, model.high), settings.measured or {})
     cost = fit(prior, model.nominal, settings.unprofiled_ns, noise, draws.uniform[0])
     drawn = draws.drawn(constants, cost.overhead, cost.host_scale)
-    seen, eager = model.facts(drawn, model.observed()), model.eager(drawn)
+    played = model.eager(drawn)
+    seen, eager = model.facts(played, model.observed()), played.step_times
     timed = model.timed
     waited = measure(view.hosts.blocked_by["loader"], timed.start, timed.end).sum()
     loader_bound = bool(waited > LOADER_SHARE * timed.total_ns)
@@ -143,7 +150,7 @@ def _predict_with(model: StepModel, regions: list[Region], settings: Settings) -
     options, refused = _options(model, regions if graphs_known else [], drawn, compared)
     prediction = msgspec.structs.replace(
         seen,
-        accumulates=accumulates(loop_parts(view).optimizer, view.steps.start, view.steps.end),
+        accumulates=accumulates(parts.optimizer, view.steps.start, view.steps.end),
         base=settings.base,
         base_step_ns=float(settings.unprofiled_ns or np.median(compared.times)),
         base_samples=b"" if settings.unprofiled_ns else pack(compared.times),

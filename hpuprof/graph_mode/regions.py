@@ -12,7 +12,7 @@ from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import BACKWARD
 from hpuprof.graph_mode.module_regions import module_candidates
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, any_of
 from hpuprof.model.intervals import Intervals, clip, contains, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -43,7 +43,7 @@ class LoopParts(Struct, frozen=True, eq=False):
     optimizer: Intervals  # without the closure and zero_grad
     zero_grad: Intervals
     outside: Intervals  # data loading, callbacks
-    stepping: Mask  # host rows of optimizer steps
+    stepping: Ints  # host rows of optimizer steps
     backward: Ints  # host rows of backward operators
 
 
@@ -51,20 +51,27 @@ def loop_parts(view: RankView) -> LoopParts:
     """Find the parts."""
     trace, host, role = view.trace, view.trace.host, view.host_roles
     main = role == Role.MAIN
-    zero_name, backward_name = trace.host_named(ZERO.search), trace.host_named(BACKWARD.search)
 
-    def when(mask: Mask) -> Intervals:
-        return union(host.start[mask], host.end[mask])
+    def when(rows: Mask | Ints) -> Intervals:
+        return union(host.start[rows], host.end[rows])
 
-    optimizing = main & (host.activity == Activity.OPTIMIZER)
-    zero = when(optimizing & zero_name)
-    stepping = optimizing & ~zero_name
+    loading = Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK
+    known = np.flatnonzero(any_of(host.activity, (Activity.OPTIMIZER, Activity.CLOSURE, *loading)) & main)
+
+    def doing(*activities: Activity) -> Ints:
+        return known[any_of(host.activity[known], activities)]
+
+    optimizing = doing(Activity.OPTIMIZER)
+    zeroing = trace.named(ZERO.search)[host.name[optimizing]]
+    zero, stepping = when(optimizing[zeroing]), optimizing[~zeroing]
     return LoopParts(
-        optimizer=subtract(subtract(when(stepping), when(main & (host.activity == Activity.CLOSURE))), zero),
+        optimizer=subtract(subtract(when(stepping), when(doing(Activity.CLOSURE))), zero),
         zero_grad=zero,
-        outside=when(main & np.isin(host.activity, [Activity.DATA_LOADER, Activity.LOADER_WAIT, Activity.CALLBACK])),
+        outside=when(doing(*loading)),
         stepping=stepping,
-        backward=np.flatnonzero((host.kind == HostKind.OP) & ((role == Role.AUTOGRAD) | (main & backward_name))),
+        backward=np.flatnonzero(
+            (host.kind == HostKind.OP) & ((role == Role.AUTOGRAD) | (main & trace.host_named(BACKWARD.search)))
+        ),
     )
 
 
@@ -74,12 +81,11 @@ def accumulates(optimizer: Intervals, low: Ints, high: Ints) -> bool:
     return bool(with_optimizer.any() and not with_optimizer.all())
 
 
-def find_phases(view: RankView, program: Program, around: Around) -> Phases:
+def find_phases(view: RankView, program: Program, around: Around, parts: LoopParts) -> Phases:
     """Find data loading, forward, backward and optimizer of each step, by annotations and the autograd thread."""
     trace, host, links = view.trace, view.trace.host, view.links
     role = view.host_roles
     main = role == Role.MAIN
-    parts = loop_parts(view)
     optimizer, zero, outside = parts.optimizer, parts.zero_grad, parts.outside
 
     def when(mask: Mask) -> Intervals:
@@ -141,10 +147,10 @@ def _around(roots: Intervals, when: int) -> tuple[int, int]:
     return when, when
 
 
-def launch_regions(view: RankView, model: LaunchModel, calls: ModuleCalls, backward: BackwardWindows) -> list[Region]:
+def launch_regions(model: LaunchModel, parts: LoopParts, calls: ModuleCalls, backward: BackwardWindows) -> list[Region]:
     """Return the candidates of a launch-by-launch program: parts of the loop, and modules."""
     program = model.program
-    phases = find_phases(view, program, model.around)
+    phases = find_phases(model.view, program, model.around, parts)
     launched = program.begin[launched_work(program) & ~contains(phases.outside, program.begin)]
     low, high = int(program.step_low[0]), int(program.step_high[-1])
     modules = module_candidates(calls, backward, np.sort(launched), low, high, program.steps, phases.outside)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from hpuprof.analysis.modules import ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.dynamic_ops import NOISE, OpHits
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, distinct
 from hpuprof.model.trace import Detail, Trace
 
 _Kind = TypeVar("_Kind", list[Any], str)
@@ -41,22 +41,51 @@ _TYPE_BYTES = tuple(
 )  # bytes per element by the profiler's type names; the first match counts
 
 
-class ModuleShapes(msgspec.Struct, frozen=True, eq=False):
+class ModuleShapes(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Signatures of one module's calls, in order of arrival; empty if shapes were not recorded."""
 
     module: int
     calls: Ints  # positions in ModuleCalls
     keys: list[int]  # of each call: its shapes and strides; distinct ones count up from 0
-    texts: list[str]  # per key
-    lengths: list[int]  # per key: the one varying dimension; empty if none or several vary
-    varying: str  # the varying dimension, in words
-    input_bytes: list[int | None]  # per key: first tensor input of the first operator
-    dtype_text: str  # the data types seen, if they change under one key
+    trace: Trace
+    samples: list[Ints]  # per key: host rows of the operators that inputs determine, of its first call
+    dtype_text: str = ""  # the data types seen, if they change under one key
 
     @property
     def varies(self) -> bool:
         """Whether calls have several signatures."""
-        return len(self.texts) > 1
+        return len(self.samples) > 1
+
+    @cached_property
+    def _dimensions(self) -> list[list[_Dimension]]:
+        most = None if self.varies else 1
+        return [list(islice(_dimensions(self.trace, rows), most)) for rows in self.samples]
+
+    @cached_property
+    def _varying(self) -> tuple[int | None, str]:
+        return _varying(self._dimensions)
+
+    @property
+    def varying(self) -> str:
+        """The varying dimension, in words."""
+        return self._varying[1]
+
+    @property
+    def texts(self) -> list[str]:
+        """The signature of each key."""
+        column = self._varying[0] or 0
+        return [_text(found[column]) if found else "no tensors" for found in self._dimensions]
+
+    @property
+    def lengths(self) -> list[int]:
+        """The one varying dimension of each key; empty if none or several vary."""
+        column = self._varying[0]
+        return [] if column is None else [found[column].shape[found[column].at] for found in self._dimensions]
+
+    @property
+    def input_bytes(self) -> list[int | None]:
+        """Size of the first tensor input of the first operator, of each key."""
+        return [_input_bytes(self.trace, rows) for rows in self.samples]
 
 
 class _Dimension(NamedTuple):
@@ -119,16 +148,18 @@ def module_shapes(view: RankView, calls: ModuleCalls, hits: OpHits) -> list[Modu
     known = np.add.reduceat(shaped[own.low + length] - shaped[own.low], starts) > 0
     constant = alike_until(typed, own.low, length, starts) == np.maximum.reduceat(length, starts)
     out = []
-    for i, (first, count) in enumerate(zip(starts.tolist(), calls_each.tolist(), strict=True)):
+    low, stop = own.low.tolist(), (own.low + length).tolist()
+    groups = (starts, calls_each, calls.module[wanted[starts]], known, constant)
+    for first, count, module, told, alike in zip(*(column.tolist() for column in groups), strict=True):
         which = wanted[first : first + count]
-        module = int(calls.module[which[0]])
-        if not known[i]:
-            out.append(ModuleShapes(module, which, [], [], [], "", [], ""))
-            continue
-        distinct = slice(first, first + 1 if constant[i] else first + count)
-        spans = [slice(a, a + n) for a, n in zip(own.low[distinct].tolist(), length[distinct].tolist(), strict=True)]
-        keys, kinds = ([0] * count, [0]) if constant[i] else (_keys(spans, laid), _keys(spans, typed))
-        out.append(_signatures(trace, module, which, keys, kinds, [mine[span] for span in spans]))
+        if not told:
+            out.append(ModuleShapes(module, which, [], trace, []))
+        elif alike:
+            out.append(ModuleShapes(module, which, [0] * count, trace, [mine[low[first] : stop[first]]]))
+        else:
+            spans = [slice(low[i], stop[i]) for i in range(first, first + count)]
+            used = [mine[span] for span in spans]
+            out.append(_signatures(trace, module, which, _keys(spans, laid), _keys(spans, typed), used))
     return out
 
 
@@ -172,7 +203,7 @@ def alike_until(column: npt.NDArray[np.integer], low: Ints, count: Ints, starts:
     group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(low)))
     length, first = shared[group], low[starts][group]
     reach = np.cumsum(length)
-    cuts = np.unique(np.append(np.searchsorted(reach, np.arange(0, reach[-1], _AT_ONCE)), len(low)))
+    cuts = distinct(np.append(np.searchsorted(reach, np.arange(0, reach[-1], _AT_ONCE)), len(low)))
     for a, b in zip(cuts.tolist()[:-1], cuts.tolist()[1:], strict=True):
         each = length[a:b]
         at = np.arange(int(each.sum())) - np.repeat(reach[a:b] - reach[a] - each + each[0], each)
@@ -189,25 +220,11 @@ def _keys(spans: list[slice], column: Ints) -> list[int]:
 def _signatures(
     trace: Trace, module: int, calls: Ints, keys: list[int], typed: list[int], used: list[Ints]
 ) -> ModuleShapes:
-    """Describe one module.
-
-    `typed`: keys with data types; `used`: host rows of the operators that inputs determine, of the first call alone
-    where all are alike.
-    """
+    """Describe one module. `typed`: keys with data types; `used`: host rows of the operators that inputs determine."""
     first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
     samples = [used[first[key]] for key in range(len(first))]
-    dimensions = [list(islice(_dimensions(trace, rows), None if len(samples) > 1 else 1)) for rows in samples]
-    column, varying = _varying(dimensions)
-    return ModuleShapes(
-        module=module,
-        calls=calls,
-        keys=keys,
-        texts=[_text(found[column or 0]) if found else "no tensors" for found in dimensions],
-        lengths=[] if column is None else [found[column].shape[found[column].at] for found in dimensions],
-        varying=varying,
-        input_bytes=[_input_bytes(trace, rows) for rows in samples],
-        dtype_text=_types(trace, keys, used) if len(set(typed)) > len(set(keys)) else "",
-    )
+    types = _types(trace, keys, used) if len(set(typed)) > len(set(keys)) else ""
+    return ModuleShapes(module, calls, keys, trace, samples, types)
 
 
 def _text(dimension: _Dimension) -> str:
@@ -237,16 +254,19 @@ def _varying(samples: list[list[_Dimension]]) -> tuple[int | None, str]:
     first = int(changing[0])
     place = samples[0][first]
     text = f"dimension {place.at} of input {place.input} of {place.operator}"
-    alone = len(np.unique(table[:, first])) == len(samples)
+    alone = len(distinct(table[:, first])) == len(samples)
     return (first, text) if alone else (None, f"{text}, and others independently")
 
 
 def _input_bytes(trace: Trace, rows: Ints) -> int | None:
     """Return the size of the first tensor input of a call's operators."""
     host = trace.host
-    for row in rows[(host.shape[rows] >= 0) & (host.detail[rows] >= 0)].tolist():
+    for row in rows:  # mostly the first one tells
+        shape, detail = int(host.shape[row]), int(host.detail[row])
+        if shape < 0 or detail < 0:
+            continue
         table = trace.names[host.name[row]] in _TABLE_FIRST
-        size = _first_bytes(trace.shapes[host.shape[row]], trace.details[host.detail[row]].types, int(table))
+        size = _first_bytes(trace.shapes[shape], trace.details[detail].types, int(table))
         if size is not None:
             return size
     return None

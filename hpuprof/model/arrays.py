@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 """Estimates: shares, samples of times [ns]."""
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """Which rows."""
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 def int64s(values: npt.NDArray[np.integer]) -> Ints:
@@ -29,6 +30,15 @@ def any_of(kinds: npt.NDArray[Any], chosen: Iterable[int | np.int8]) -> Mask:
     for kind in chosen:
         found |= kinds == kind
     return found
+
+
+def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    """Return the distinct values, ascending: np.unique without its hash table, which numpy 2.3 and later fill first.
+
+    That takes 25 times as long for 100,000 stamps.
+    """
+    values = np.sort(values)
+    return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
 
 
 def kinds_of(values: npt.NDArray[np.integer]) -> tuple[Ints, Ints, Ints]:

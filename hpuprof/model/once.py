@@ -12,7 +12,7 @@ Found = TypeVar("Found")
 
 def once(find: Callable[[Of], Found]) -> Callable[[Of], Found]:
     """Keep what a function finds in a trace, or in a view of one, with it; nobody may change it then."""
-    key = f"({find.__name__})"  # no attribute's name
+    key = f"{find.__module__}.{find.__qualname__}"  # no attribute has a dot
 
     @wraps(find)
     def kept(of: Of) -> Found:

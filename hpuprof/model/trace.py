@@ -155,7 +155,7 @@ class Health(Struct, frozen=True):
     troubles: tuple[Trouble, ...] = ()
 
 
-class Trace(Struct, frozen=True, eq=False):
+class Trace(Struct, frozen=True, eq=False, dict=True):
     """One normalised trace file."""
 
     host: HostRows

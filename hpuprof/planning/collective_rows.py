@@ -38,7 +38,7 @@ class CollectiveRows(Struct, frozen=True, eq=False, dict=True):
         row = np.flatnonzero(program.kind == DeviceKind.COMMUNICATION)
         if not len(row):
             return None
-        calls, _ = collective_calls(of.view)
+        calls = of.measured.collectives or collective_calls(of.view)[0]
         position = position_of_rows(of.view.trace)[program.device_row[row]]
         known = (position >= 0) & (calls.kind[np.maximum(position, 0)] >= 0)
         kind = calls.kind[position[known]]

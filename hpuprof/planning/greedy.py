@@ -20,7 +20,7 @@ from hpuprof.planning.pricing import Pricing
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedies.faster import shortened_parts
 from hpuprof.planning.remedy import Change, Remedy
-from hpuprof.planning.situation import Situation
+from hpuprof.planning.situation import Measured, Situation
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT, of_other_runs
 
@@ -48,7 +48,13 @@ class Priced(NamedTuple):
     least: Floats
 
 
-def plan_rows(partial: RankPartial, replay: Replay | None, family: str, chosen: Sequence[str] = ()) -> list[PlanRow]:
+def plan_rows(
+    partial: RankPartial,
+    replay: Replay | None,
+    family: str,
+    chosen: Sequence[str] = (),
+    measured: Measured = Measured(),  # noqa: B008  (frozen)
+) -> list[PlanRow]:
     """Return the plan of a recording.
 
     `chosen`: remedies to price in this order, and `NAME=30%` for parts that take less time; empty: find the order.
@@ -58,7 +64,7 @@ def plan_rows(partial: RankPartial, replay: Replay | None, family: str, chosen: 
         return refused(refusal or NO_TRACE)
     decision = decide([partial], code=False)  # graph mode's for this recording alone
     pricing = Pricing.of(replay)
-    situation = Situation(replay.model, replay.regions, decision.answer)
+    situation = Situation(replay.model, replay.regions, decision.answer, measured)
     wished, unknown = shortened_parts(situation, chosen)
     found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
     told = partial.prediction is not None and partial.prediction.base != "profiled"

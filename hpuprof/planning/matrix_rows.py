@@ -49,7 +49,7 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         view, program = of.view, of.program
         trace, nesting = view.trace, view.links.nesting
         device_name = trace.first_device.get("name")
-        known = Utilisation.of(view, str(device_name) if device_name else None)
+        known = of.measured.utilisation or Utilisation.of(view, str(device_name) if device_name else None)
         operator = view.links.operator[program.device_row]
         kernel = trace.device.name[program.device_row]
         names = [trace.names[int(n)] for n in kernel.tolist()]

@@ -10,7 +10,7 @@ which outcomes it is played, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from msgspec import Struct, field
@@ -32,7 +32,7 @@ REMEMBERED = 10
 """Models with changes that are kept, at 1 to 2 MB each; more of them made no plan sooner."""
 
 
-class Pricing(Struct, frozen=True, eq=False):
+class Pricing(Struct, frozen=True, eq=False, dict=True):
     """Plays changes of one recording. Arrays have shape `(samples,)`."""
 
     model: StepModel
@@ -48,6 +48,7 @@ class Pricing(Struct, frozen=True, eq=False):
     played: dict[tuple[tuple[Change, ...], float, bool], Floats] = field(default_factory=dict)
     """Mean step times with changes, at an outcome, or with them taken away; of all samples, NaN: not played [ns]."""
     asked: set[tuple[Change, ...]] = field(default_factory=set)  # changes whose `share` was asked for
+    alone: dict[tuple[tuple[Change, ...], float], float] = field(default_factory=dict)  # of `_alone`
 
     @classmethod
     def of(cls, replay: Replay) -> Pricing:
@@ -147,23 +148,33 @@ class Pricing(Struct, frozen=True, eq=False):
             if np.median(waited) > 0:
                 return "host"
         schedule = self._applied(tuple(changes), 0.5).schedule
-        sample = self.sample.median()
+        sample = self._middle
         now = _at_median(schedule, sample)
-        no_host = _at_median(schedule, sample, host=False)
+        no_host = self._alone(tuple(changes), 0.5)
         no_device = _at_median(_without_device(schedule), _free_graphs(sample))
         return "host" if now - no_host >= now - no_device else "device"
 
     def device_share(self, changes: Sequence[Change]) -> Floats:
         """Return what the device alone takes for a step with some changes, over the step time without them."""
-        sample, key = self.sample.median(), tuple(changes)
+        key = tuple(changes)
 
         def alone(level: float, some: Mask) -> Floats:
-            time = _at_median(self._applied(key, level).schedule, sample, host=False)
-            return np.full(np.count_nonzero(some), time)
+            return np.full(np.count_nonzero(some), self._alone(key, level))
 
         every = np.ones(len(self.base), dtype=bool)
         uncertain = any(change.uncertain for change in key)
         return (self._between(key, alone) if uncertain else alone(0.0, every)) / np.maximum(self.now, 1.0)
+
+    def _alone(self, changes: tuple[Change, ...], level: float) -> float:
+        """Return what the device alone takes for a step with some changes at the medians, played once [ns]."""
+        key = changes, level if any(change.uncertain for change in changes) else 0.0
+        if key not in self.alone:
+            self.alone[key] = _at_median(self._applied(*key).schedule, self._middle, host=False)
+        return self.alone[key]
+
+    @cached_property
+    def _middle(self) -> Sample:
+        return self.sample.median()
 
 
 def _left_of_pace(changes: Sequence[Change], level: float, *, ideal: bool = False) -> float:

@@ -15,7 +15,9 @@ from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.user_frames import UserFrames
+from hpuprof.efficiency.utilisation import Utilisation
 from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.collective_calls import Calls
 from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.prediction import GraphMode
 from hpuprof.planning.row_edits import without_work
@@ -37,12 +39,20 @@ MOST_PLACES = 8
 """Places of one remedy that are priced one by one; what takes less time is not worth a line."""
 
 
+class Measured(Struct, frozen=True):
+    """What a recording's own tables were made of; None: what remedies need of it is measured anew."""
+
+    collectives: Calls | None = None
+    utilisation: Utilisation | None = None
+
+
 class Situation(Struct, frozen=True, eq=False, dict=True):
     """One recording's steps, the candidates for graphs in them, and what graph mode would give them."""
 
     model: StepModel
     regions: list[Region]
     answer: GraphMode
+    measured: Measured = Measured()
 
     @property
     def view(self) -> RankView:
@@ -52,7 +62,8 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def calls(self) -> ProgramCalls | None:
         """The steps call by call; None where the trace only allows a coarser model."""
-        return ProgramCalls(self.view, self.model.program) if isinstance(self.model, LaunchModel) else None
+        model = self.model
+        return ProgramCalls(self.view, model.program, self.measured) if isinstance(model, LaunchModel) else None
 
 
 class Group(NamedTuple):
@@ -69,6 +80,7 @@ class ProgramCalls(Struct, frozen=True, eq=False, dict=True):
 
     view: RankView
     program: Program
+    measured: Measured = Measured()
 
     def once(self, find: Callable[[ProgramCalls], Found]) -> Found:
         """Return what several remedies look for, found once."""
@@ -127,6 +139,10 @@ class ProgramCalls(Struct, frozen=True, eq=False, dict=True):
         between: Mask = (self.phase == Phase.BETWEEN) & (np.arange(len(inside)) <= last[step])
         return inside | between
 
+    @cached_property
+    def _frames(self) -> UserFrames:
+        return UserFrames(self.view.trace, self.view.links)
+
     def groups(self, calls: Mask) -> Iterator[Group]:
         """Group calls by operator and phase: the `MOST_PLACES` groups that take longest.
 
@@ -134,7 +150,6 @@ class ProgramCalls(Struct, frozen=True, eq=False, dict=True):
         """
         view = self.view
         nesting, host = view.links.nesting, view.trace.host
-        frames = UserFrames(view.trace, view.links)
         found: dict[tuple[str, int], list[int]] = {}
         for call in np.flatnonzero(calls).tolist():
             position, row = self._operator(call)
@@ -144,7 +159,7 @@ class ProgramCalls(Struct, frozen=True, eq=False, dict=True):
         longest = sorted(found.items(), key=lambda item: -int(took[item[1]].sum()))
         for (operator, phase), members in longest[:MOST_PLACES]:
             position, row = self._operator(members[0])
-            line = frames.at(int(host.track[row]), int(host.start[row]), position)
+            line = self._frames.at(int(host.track[row]), int(host.start[row]), position)
             chosen = np.zeros(len(calls), dtype=bool)
             chosen[members] = True
             where = f"{operator} in {PHASES[Phase(phase)]}" + (f", {line}" if line else "")

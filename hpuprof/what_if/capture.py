@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from hpuprof.analysis.gaps import silences
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import EMPTY, Intervals, contains, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -72,7 +72,7 @@ class Around(Struct, frozen=True, eq=False, dict=True):
     def copying_in(self, program: Program, calls: Mask) -> Intervals:
         """Return the intervals of `copying` that hold some of the calls."""
         at = np.searchsorted(self.copying.start, program.begin[calls], side="right") - 1
-        at = np.unique(at[at >= 0])
+        at = distinct(at[at >= 0])
         return Intervals(self.copying.start[at], self.copying.end[at])
 
 
@@ -183,7 +183,7 @@ def _cut_out(around: Around, program: Program, region: Region, drop_waits: bool)
         removed = union_of(removed, around.copying_in(program, gone))
     inside = np.isin(piece, good) & (piece >= 0) & ~program.marker  # a step's end is where the next one begins
     uploads = inside & program.upload & ~captured
-    graphs = len(np.unique(piece[captured])) / program.steps
+    graphs = len(distinct(piece[captured])) / program.steps
     inputs = float(region.inputs if region.inputs != 1 else max(1, round(uploads.sum() / max(1, program.steps))))
     free = (contains(removed, program.begin) | captured | apart) & ~apart
     return _Cut(
@@ -291,7 +291,7 @@ def _behind(waits: Waits, program: Program, piece: Ints, captured: Mask, apart: 
     row_piece, launched = piece[program.call], captured[program.call]
     added: list[tuple[int, int, int, float]] = []
     follows = np.zeros(len(program.call), dtype=bool)
-    for name in np.unique(piece[apart]).tolist():
+    for name in distinct(piece[apart]).tolist():
         graph = np.flatnonzero(launched & (row_piece == name))
         if len(graph):
             mine = np.flatnonzero(apart[program.call] & (row_piece == name))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, distinct
 from hpuprof.what_if.critical_rows import critical_rows
 from hpuprof.what_if.criticality import Base
 from hpuprof.what_if.launch_model import LaunchModel
@@ -53,7 +53,7 @@ def critical_slices(base: Base, model: LaunchModel) -> list[CriticalSlice]:
     walk begins: then it is drawn until there.
     """
     sample = int(np.argsort(base.period.ns, kind="stable")[len(base.sample) // 2])
-    places = np.unique(base.period.cycles()[sample].places)
+    places = distinct(base.period.cycles()[sample].places)
     topology, origin = base.schedule.topology, model.view.trace.origin_ns
     told = {(row.what, row.kind): row for row in critical_rows(base)}
     found: list[CriticalSlice] = []

@@ -7,13 +7,14 @@ for it starts no row launched after the waiting call until then (CUDA's rule). `
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from itertools import islice
 
 import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.groups import members
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, distinct
 from hpuprof.model.schema import HostKind, SyncKind
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.launched_rows import LaunchedRows
@@ -23,6 +24,7 @@ TOLERANCE = 1_000  # ns by which a row may start before the end of the row that 
 _STREAM_WAIT = re.compile(r"StreamWaitEvent|streamWaitEvent|EnqueueEventsWait")
 
 NONE = np.empty(0, dtype=np.int64)
+_NO_ROWS: tuple[list[int], list[int]] = [], []
 
 
 class RecordedWaits:
@@ -30,7 +32,8 @@ class RecordedWaits:
 
     def __init__(self, trace: Trace, rows: LaunchedRows) -> None:
         syncs, host = trace.syncs, trace.host
-        recording = np.flatnonzero((host.kind == HostKind.RUNTIME) & np.isin(host.correlation, syncs.record))
+        recording = np.flatnonzero(host.kind == HostKind.RUNTIME)
+        recording = recording[np.isin(host.correlation[recording], syncs.record)]
         when = dict(zip(host.correlation[recording].tolist(), host.start[recording].tolist(), strict=True))
         when.pop(-1, None)
         columns = (syncs.correlation, syncs.kind, syncs.stream, syncs.waits_on, syncs.record)
@@ -43,7 +46,7 @@ class RecordedWaits:
         """Correlations of the calls that make a stream wait, whether the trace names the event or not."""
         # By stream: its rows in order of launch, and when they were launched.
         on = members(trace.device.track[rows.device_row])
-        self._rows = {stream: (mine, rows.launched[mine]) for stream, mine in on}
+        self._rows = {stream: (mine.tolist(), rows.launched[mine].tolist()) for stream, mine in on}
 
     def of_stream(self, correlation: int, called: int) -> tuple[int, int] | None:
         """Return the row that a call at `called` made wait, and the row that it waits for; None: not recorded."""
@@ -51,9 +54,9 @@ class RecordedWaits:
         if found is None:
             return None
         stream, waits_on, recorded = found
-        mine, launched = self._rows.get(stream, (NONE, NONE))
-        first = int(np.searchsorted(launched, called, side="right"))
-        return int(mine[first]) if first < len(mine) else -1, self._last(waits_on, recorded)
+        mine, launched = self._rows.get(stream, _NO_ROWS)
+        first = bisect_right(launched, called)
+        return mine[first] if first < len(mine) else -1, self._last(waits_on, recorded)
 
     def of_host(self, correlation: int) -> int:
         """Return the row that the host waited for in a call; -1: not recorded."""
@@ -61,9 +64,9 @@ class RecordedWaits:
         return -1 if found is None else self._last(found[1], found[2])
 
     def _last(self, stream: int, before: int) -> int:
-        mine, launched = self._rows.get(stream, (NONE, NONE))
-        last = int(np.searchsorted(launched, before, side="left")) - 1
-        return int(mine[last]) if last >= 0 else -1
+        mine, launched = self._rows.get(stream, _NO_ROWS)
+        last = bisect_left(launched, before) - 1
+        return mine[last] if last >= 0 else -1
 
 
 class StreamWaits(Struct, frozen=True, eq=False):
@@ -131,8 +134,8 @@ def guessed_waits(rows: LaunchedRows, begin: Ints, unnamed: Ints) -> tuple[Ints,
     """
     if not len(unnamed) or len(rows.all_start) < 2:
         return NONE, NONE
-    calls = np.unique(rows.call)
-    after = np.unique(np.searchsorted(begin[calls], unnamed, side="left"))
+    calls = distinct(rows.call)
+    after = distinct(np.searchsorted(begin[calls], unnamed, side="left"))
     first = {int(calls[i]) for i in after.tolist() if i < len(calls)}
     ends = rows.start + rows.dur
     latest: dict[int, int] = {}

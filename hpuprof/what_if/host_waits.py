@@ -47,12 +47,12 @@ def host_waits(
     stop = np.searchsorted(rows.call, np.arange(len(begin)), side="right")
     targets: dict[int, list[int]] = {}
     last_of_lane: dict[int, list[int]] = {lane: [] for lane in range(len(rows.all_start))}
-    done = 0
+    done, lanes, until = 0, rows.lane.tolist(), stop.tolist()
     calls = np.flatnonzero(waits).tolist()
     idle_costs = []
     for i in np.flatnonzero(waits | of.frees).tolist():
-        while done < stop[i]:
-            last_of_lane[int(rows.lane[done])].append(done)
+        while done < until[i]:
+            last_of_lane[lanes[done]].append(done)
             done += 1
         event = recorded.of_host(int(of.correlation[i]))
         known = event >= 0 and ends[event] <= end[i] + LATE

@@ -35,7 +35,7 @@ def sequence_rows(base: Base) -> list[KernelSequenceRow]:
     if not base.parts.modules:
         return []
     schedule, labels = base.schedule, base.parts.labels
-    cost = np.median(base.work.cost, axis=1)
+    cost = base.median_cost
     rows, calls, steps = schedule.rows, schedule.calls, schedule.steps
     # What goes: the pause before every row but the first, and the launch of every row but the last.
     alone = np.bincount(rows.call, minlength=len(calls))[rows.call] == 1

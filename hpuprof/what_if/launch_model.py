@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 
 import numpy as np
 from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Mask
+from hpuprof.model.arrays import Mask, distinct
 from hpuprof.model.intervals import Intervals
 from hpuprof.model.launch_schedule import PackedSchedule
 from hpuprof.model.prediction import Constant, Prediction
@@ -38,7 +39,12 @@ class LaunchModel(StepModel, frozen=True, eq=False):
     """A program of launches and device rows."""
 
     program: Program
-    around: Around
+    around_of: Callable[[], Around]  # of the recorded program, looked for once it is asked for
+
+    @property
+    def around(self) -> Around:
+        """What capturing leaves outside."""
+        return self.around_of()
 
     @classmethod
     def of(cls, view: RankView, constants: Mapping[str, Constant]) -> LaunchModel | None:
@@ -60,7 +66,7 @@ class LaunchModel(StepModel, frozen=True, eq=False):
             typical_latency=program.typical_latency,
             typical_gap=program.typical_gap,
             program=program,
-            around=Around.of(view, program),
+            around_of=cache(partial(Around.of, view, program)),
         )
 
     def observed(self) -> Prediction:
@@ -133,6 +139,6 @@ class LaunchModel(StepModel, frozen=True, eq=False):
         if not graph.any():
             return 0.0, None, None
         total = float(program.dur.sum())
-        left_out = np.unique(program.call[~graph[program.call]])
+        left_out = distinct(program.call[~graph[program.call]])
         share = float(program.dur[graph[program.call]].sum() / total) if total else None
         return float(graph.sum() / program.steps), share, len(left_out) / program.steps

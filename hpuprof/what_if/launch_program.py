@@ -25,7 +25,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialect_activities import frees_memory
-from hpuprof.model.arrays import Codes, Floats, Ints, Mask
+from hpuprof.model.arrays import Codes, Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import EMPTY, Intervals, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -254,7 +254,9 @@ def build_program(view: RankView) -> Program | None:
     streams = stream_waits(trace, path, rows, recorded, (low, high))
     terms = row_terms(rows, begin, end, low, streams)
     blocking = synchronous(trace, links)
-    frees = np.array([frees_memory(trace.names[i]) for i in host.name[row].tolist()], dtype=bool) & ~marker
+    names = host.name[row].tolist()
+    freeing = {name for name in set(names) if frees_memory(trace.names[name])}
+    frees = np.array([name in freeing for name in names], dtype=bool) & ~marker
     columns = PathCalls(begin, end, waits, frees, marker, np.where(marker, -1, host.correlation[row]))
     useful, tail, targets, queued = host_waits(hosts, rows, recorded, terms.typical_latency, columns, blocking=blocking)
     return Program(
@@ -370,7 +372,7 @@ def neighbours(steps: Steps, waiting: Intervals) -> Ints:
 def _recurring(found: Ints, blocked: Mask) -> Ints:
     """Return the steps that wait where every k-th one does, else none."""
     at = np.flatnonzero(blocked)
-    every = np.unique(np.diff(at))
+    every = distinct(np.diff(at))
     if len(every) != 1 or every[0] < 2 or max(at[0], len(found) - 1 - at[-1]) >= every[0]:
         return found[:0]
     return found[at]
@@ -379,5 +381,6 @@ def _recurring(found: Ints, blocked: Mask) -> Ints:
 def _events(trace: Trace, path: Mask, low: Ints, high: Ints) -> tuple[Ints, ...]:
     """Return the starts of the profiler's rows on the host path in the steps, by kind; ascending, as host rows are."""
     host = trace.host
-    inside = path[host.track] & (host.start >= low[0]) & (host.start < high[-1])
-    return tuple(host.start[inside & (host.kind == kind)] for kind in PROFILER_ROWS)
+    steps = slice(*np.searchsorted(host.start, [low[0], high[-1]]))
+    start, inside = host.start[steps], path[host.track[steps]]
+    return tuple(start[inside & (host.kind[steps] == kind)] for kind in PROFILER_ROWS)

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.links import Links
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, distinct
 from hpuprof.model.trace import Trace
 
 
@@ -30,7 +30,7 @@ def launched_rows(
     """Return the device rows of the program's calls; an unlinked row joins its lane's previous linked one."""
     device, host = trace.device, trace.host
     rows = np.flatnonzero(real)
-    tracks = np.unique(device.track[rows]).tolist()
+    tracks = distinct(device.track[rows]).tolist()
     tracks.sort(key=lambda t: (trace.tracks[t].pid, trace.tracks[t].tid))  # not as the file happens to name them
     number = np.zeros(len(trace.tracks), dtype=np.int64)
     number[tracks] = np.arange(len(tracks))

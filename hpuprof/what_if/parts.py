@@ -7,6 +7,7 @@ pieces of the host work between calls, and waits that are nobody's work (latenci
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct, field
@@ -15,7 +16,7 @@ from hpuprof.analysis.host_calls import program_tracks
 from hpuprof.analysis.links import Nesting, nest_rows
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Codes, Floats, Ints
+from hpuprof.model.arrays import Codes, Floats, Ints, distinct, stable_order
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
@@ -39,7 +40,7 @@ _PHASES = {
 }
 
 
-class Owners(Struct, frozen=True, eq=False):
+class Owners(Struct, frozen=True, eq=False, dict=True):
     """Who owns each time of a schedule, as numbers of one list of names; -1: nobody."""
 
     row: Ints
@@ -49,8 +50,19 @@ class Owners(Struct, frozen=True, eq=False):
     piece: Ints
     """Of each piece of host work."""
 
+    def pieces_of(self, owner: int) -> Ints:
+        """Return the pieces that one owns, ascending."""
+        order, owners = self._pieces
+        low, high = np.searchsorted(owners, [owner, owner + 1])
+        return order[low:high]
 
-class Parts(Struct, frozen=True, eq=False):
+    @cached_property
+    def _pieces(self) -> tuple[Ints, Ints]:
+        order = stable_order(self.piece)
+        return order, self.piece[order]
+
+
+class Parts(Struct, frozen=True, eq=False, dict=True):
     """The parts of a schedule. Pieces are sorted by call; a call's shares add up to 1."""
 
     labels: list[tuple[str, str]]
@@ -67,7 +79,7 @@ class Parts(Struct, frozen=True, eq=False):
     piece_call: Ints
     piece_share: Floats
 
-    @property
+    @cached_property
     def module_owners(self) -> Owners:
         """Modules that own each time."""
         places = self.places
@@ -106,7 +118,7 @@ def parts_of(model: StepModel) -> Parts:
     ranges = _ranges(view)
     seen = np.isin(ranges.track, [main, *lanes.tolist()])
     edges = [nesting.start[near], nesting.end[near], ranges.start[seen], ranges.end[seen]]
-    within, when, length = _cut(np.unique(np.concatenate(edges)), low, high)
+    within, when, length = _cut(distinct(np.concatenate(edges)), low, high)
     # Main and autograd take turns: whichever runs an operator is at work.
     track = np.full(len(when), main)
     for lane in lanes[lanes != main].tolist():
@@ -136,7 +148,7 @@ def main_windows(model: StepModel) -> tuple[Ints, Ints, Ints]:
     if isinstance(model, TotalsModel):
         # The first call begins all; each step has one call for its work and one for its end.
         working = model.stages.working
-        _, begin, length = _cut(np.unique(np.concatenate([model.low, model.high])), working.start, working.end)
+        _, begin, length = _cut(distinct(np.concatenate([model.low, model.high])), working.start, working.end)
         step = np.searchsorted(model.low, begin, side="right") - 1
         inside = (step >= 0) & (begin < model.high[np.maximum(step, 0)])
         return calls[1::2][step[inside]], begin[inside], (begin + length)[inside]
@@ -212,7 +224,7 @@ def _main_track(view: RankView) -> int:
     """
     host, tracks = view.trace.host, view.trace.tracks
     main = np.flatnonzero(view.roles == Role.MAIN)
-    found = main if len(main) else np.unique(host.track[host.activity == Activity.STEP])
+    found = main if len(main) else distinct(host.track[host.activity == Activity.STEP])
     operators = np.bincount(view.links.nesting.track, minlength=len(tracks))
     return max(found.tolist(), key=lambda t: (operators[t], tracks[t].pid, tracks[t].tid), default=0)
 
@@ -227,9 +239,9 @@ def _pieces(view: RankView, program: Program, ranges: Nesting, track: Ints, main
     base = nesting.track.astype(np.int64) * span
     edges, of_main = np.concatenate([ranges.start, ranges.end]), np.tile(ranges.track == main, 2)
     own = np.tile(view.placement.lane[ranges.track].astype(np.int64) * span, 2) + edges
-    shared = np.add.outer(np.unique(lane), edges[of_main]).ravel()
+    shared = np.add.outer(distinct(lane), edges[of_main]).ravel()
     near = (nesting.end > program.step_low[0]) & (nesting.start < program.step_high[-1])
-    cuts = np.unique(np.concatenate([(base + nesting.start)[near], (base + nesting.end)[near], own, shared]))
+    cuts = distinct(np.concatenate([(base + nesting.start)[near], (base + nesting.end)[near], own, shared]))
     call, begin, length = _cut(cuts, lane + program.before, lane + program.begin)
     return call, begin - lane[call], length
 

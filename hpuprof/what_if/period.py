@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from hpuprof import native
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.what_if.graph import NEVER, Graph
 from hpuprof.what_if.play import Weights, rounded
@@ -101,57 +102,45 @@ class Period(Struct, frozen=True, eq=False, dict=True):
                 mine.append((behind, at))
                 at = behind
             hops.append(mine)
-        walks: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}
-        for j in sorted({j for mine in hops for j, _ in mine}):
-            samples = [s for s, mine in enumerate(hops) if any(j == behind for behind, _ in mine)]
-            through = self._deciding(j, samples)
-            for column, s in enumerate(samples):
-                for i in sorted({i for behind, i in hops[s] if behind == j}):
-                    walks[s, j, i] = self._walk(through[:, column].tolist(), i)
-        found = []
-        for s, mine in enumerate(hops):
-            parts = [walks[s, j, i] for j, i in mine]
-            places, edges = ([x for part in parts for x in part[which]] for which in (0, 1))
-            found.append(Cycle(np.array(places, dtype=np.int64), np.array(edges, dtype=np.int64), len(mine)))
-        return found
+        found = [np.concatenate([self._walk(s, j, i) for j, i in mine]) for s, mine in enumerate(hops)]
+        return [Cycle(walked[:, 0], walked[:, 1], len(mine)) for walked, mine in zip(found, hops, strict=True)]
 
-    def _deciding(self, j: int, samples: list[int]) -> Ints:
+    def _deciding(self, j: int, s: int) -> Ints:
         """Return by place the edge that decided when an event happened, -1 for its chain, if chain `j` ended at 0."""
-        graph, t = self.schedule.topology.graph, self.times[j][:, samples]
-        chained = np.full(t.shape, NEVER)
+        graph, t, step = self.schedule.topology.graph, self.times[j][:, s], self.weights.step[:, s]
+        chained = np.full(len(t), NEVER)
         follows, opens = np.flatnonzero(graph.before >= 0), np.flatnonzero(graph.before == ~(self.chains[j] + 1))
-        step = self.weights.step[:, samples]
         chained[follows] = t[graph.before[follows]] + step[follows]
         chained[opens] = step[opens]
         having = np.flatnonzero(np.diff(graph.first))
-        through = np.full(t.shape, -1, dtype=np.int64)
+        through = np.full(len(t), -1, dtype=np.int64)
         if len(having):
-            arriving = t[graph.source] + self.weights.delay[:, samples]
-            latest = np.repeat(
-                np.maximum.reduceat(arriving, graph.first[having], axis=0), np.diff(graph.first)[having], axis=0
-            )
-            number = np.where(arriving == latest, np.arange(len(arriving))[:, None], len(arriving))
-            through[having] = np.minimum.reduceat(number, graph.first[having], axis=0)
+            arriving = t[graph.source] + self.weights.delay[:, s]
+            latest = np.repeat(np.maximum.reduceat(arriving, graph.first[having]), np.diff(graph.first)[having])
+            number = np.where(arriving == latest, np.arange(len(arriving)), len(arriving))
+            through[having] = np.minimum.reduceat(number, graph.first[having])
         through[chained >= t - _TIE] = -1
         return through
 
-    def _walk(self, through: list[int], i: int) -> tuple[list[int], list[int]]:
-        """Return the places from a chain's end to where the run begins, last first, and the edges between them."""
-        graph = self.schedule.topology.graph
-        before, source = self._before
-        at = int(graph.place[graph.last[self.chains[i]]])
-        places, edges = [], []
-        while at >= 0:
-            edge = through[at]
-            places.append(at)
-            edges.append(edge)
-            at = before[at] if edge < 0 else source[edge]
-        return places, edges
+    def _walk(self, s: int, j: int, i: int) -> Ints:
+        """Return the places from a chain's end to where the run begins, last first, and the edges between them.
 
-    @cached_property
-    def _before(self) -> tuple[list[int], list[int]]:
+        Shape `(events on the way, 2)`; in sample `s`, if chain `j` of the run before ended at 0.
+        """
         graph = self.schedule.topology.graph
-        return graph.before.tolist(), graph.source.tolist()
+        at = int(graph.place[graph.last[self.chains[i]]])
+        found = np.empty((len(graph), 2), dtype=np.int64)
+        if native.walk_back is not None:
+            columns, weights = (graph.before, graph.first, graph.source), (self.weights.step, self.weights.delay)
+            begin = at, int(self.chains[j]), s
+            return found[: native.walk_back(found, columns, weights, self.times[j], begin, _TIE)]
+        through, count = self._deciding(j, s), 0
+        while at >= 0:
+            edge = int(through[at])
+            found[count] = at, edge
+            count += 1
+            at = int(graph.before[at] if edge < 0 else graph.source[edge])
+        return found[:count]
 
     def slack(self) -> tuple[Floats, Floats]:
         """Return by how much longer each event, or the step to it from the one before, may take at the same period.
@@ -197,7 +186,15 @@ class Period(Struct, frozen=True, eq=False, dict=True):
 
 def steady_step(schedule: Schedule, weights: Weights) -> Floats:
     """Return the steady step time, shape `(samples,)`, ns."""
-    return Period.of(schedule, weights).step_ns
+    if native.end_paths is None:
+        return Period.of(schedule, weights).step_ns
+    graph = schedule.topology.graph
+    chains = np.flatnonzero(graph.last >= 0)
+    found = np.empty((len(chains), len(chains), weights.step.shape[1]))
+    columns, last = (graph.before, graph.first, graph.source), graph.place[graph.last[chains]]
+    native.end_paths(found.reshape(-1, found.shape[2]), columns, (weights.step, weights.delay), (chains, last))
+    passes: Floats = (found + _returning(schedule, weights, chains)).transpose(2, 1, 0)
+    return Period(schedule, weights, chains, [], passes).step_ns
 
 
 def _returning(schedule: Schedule, weights: Weights, chains: Ints) -> Floats:

@@ -17,6 +17,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.prediction import Constant, ProfilingPrior
+from hpuprof.model.schema import HostKind
 from hpuprof.what_if.constants import PROFILER_ROWS
 from hpuprof.what_if.uncertainty import NORMAL_95
 
@@ -91,16 +92,17 @@ def row_bound(view: RankView, row_costs: Floats, windows: tuple[Ints, Ints]) -> 
     and waiting make it larger, never smaller. The percentile `DENSE` of all windows counts.
     """
     host, (low, high) = view.trace.host, windows
-    costs = np.zeros(len(host))
-    for kind, cost in zip(PROFILER_ROWS, row_costs.tolist(), strict=True):
-        costs[host.kind == kind] = cost
-    inside = view.on_path & (costs > 0) & (host.start >= low.min()) & (host.start < high.max())
-    rows = np.flatnonzero(inside)
+    first, stop = np.searchsorted(host.start, [low.min(), high.max()])
+    of_kind = np.zeros(max(HostKind) + 1)
+    of_kind[list(PROFILER_ROWS)] = row_costs
+    costs = of_kind[host.kind[first:stop]]
+    inside = np.flatnonzero(view.on_path[first:stop] & (costs > 0))
+    rows, costs = first + inside, costs[inside]
     ratios = []
     for _, places in members(host.track[rows]):
         mine = rows[places]
         if len(mine) > WINDOW:
-            spent = np.append(0.0, np.cumsum(costs[mine]))
+            spent = np.append(0.0, np.cumsum(costs[places]))
             lasted = host.start[mine][WINDOW:] - host.start[mine][:-WINDOW]
             ratios.append(lasted / (spent[WINDOW:-1] - spent[: -WINDOW - 1]))
     return float(np.percentile(np.concatenate(ratios), DENSE)) if ratios else None

@@ -20,7 +20,7 @@ from hpuprof.analysis.activations import Activations, work_activations
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import launch_calls, outermost
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
@@ -329,7 +329,7 @@ def _launch_thread(trace: Trace, launches: _Launches, work: Activations) -> tupl
     reach = np.maximum.accumulate(np.append([np.iinfo(np.int64).min // 4], end[thread])[:-1])
     given = host.end[builds][np.maximum(source[thread], 0)]
     took[thread] = np.maximum(0, end[thread] - np.maximum(np.minimum(given, start[thread]), reach))
-    tracks = np.unique(host.track[calls[thread]])
+    tracks = distinct(host.track[calls[thread]])
     drawn = np.sort(host.start[np.isin(host.track, tracks)])
     rows[thread] = np.searchsorted(drawn, end[thread]) - np.searchsorted(drawn, start[thread])
     # A launch into a full queue waits for the end of the recipe that many places before it.
@@ -394,7 +394,7 @@ def _row_starts(trace: Trace, work: Activations, chosen: Ints) -> list[Floats]:
     first = np.searchsorted(work.of_row[rows], chosen, side="left")
     stop = np.searchsorted(work.of_row[rows], chosen, side="right")
     return [
-        np.append(np.unique(trace.device.start[rows[a:b]] - work.start[k]), work.end[k] - work.start[k]).astype(
+        np.append(distinct(trace.device.start[rows[a:b]] - work.start[k]), work.end[k] - work.start[k]).astype(
             np.float64
         )
         for k, a, b in zip(chosen.tolist(), first.tolist(), stop.tolist(), strict=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -31,6 +32,9 @@ GRAPH_COSTS = ("replay", "replay_per_launch", "extra_input", "input_copy")
 """What `Calls.graph_costs` counts: launches of graphs, launches in them, inputs of unknown number, other copies."""
 KINDS = 4
 """Kinds of profiler rows, in the order of `constants.PROFILER_ROWS`."""
+
+
+Record = TypeVar("Record")
 
 
 class Wait(IntEnum):

@@ -7,8 +7,8 @@ is the same: the profiler's cost, the samples, the step times with and without a
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, lru_cache
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from hpuprof.model.prediction import CollectiveSkeleton, Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
 from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_scales, least_kernel_scale
 from hpuprof.what_if.joint_points import joint_points
-from hpuprof.what_if.play import HostWork, Sample, pace
+from hpuprof.what_if.play import Pace, Sample, pace
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait
 from hpuprof.what_if.skeleton import Collectives, find_skeleton
 from hpuprof.what_if.uncertainty import Drawn
@@ -109,9 +109,9 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         times: Floats = pace(self.schedule, at).step_times.mean(axis=1)
         return times
 
-    def eager(self, drawn: Drawn) -> Floats:
-        """Return step times of the unchanged program, shape `(samples, steps)`."""
-        return pace(self.schedule, self.sample(drawn)).step_times
+    def eager(self, drawn: Drawn) -> Pace:
+        """Return how the unchanged program runs."""
+        return pace(self.schedule, self.sample(drawn))
 
     def edited(self, schedule: Schedule, sample: Sample, outside: Floats) -> Floats:
         """Return step times of an edited schedule, shape `(samples, steps)`; as `eager` where nothing was edited.
@@ -127,7 +127,7 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         The host work that remains was measured next to the work that goes away; the less remains, the less certain its
         cost.
         """
-        stays = min(1.0, _recorded_work(schedule) / max(1.0, _recorded_work(self.schedule)))
+        stays = min(1.0, _recorded_work(schedule) / max(1.0, self._work))
         return replace(sample, outside=np.exp(outside * (1.0 - stays)))
 
     def captured(self, region: Region, drawn: Drawn, *, drop_waits: bool) -> Iterator[CapturedStep]:
@@ -148,11 +148,10 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
                 skeleton=self._at_joint_points(schedule),
             )
 
-    def facts(self, drawn: Drawn, seen: Prediction) -> Prediction:
-        """Add what the schedule tells to facts of the trace."""
+    def facts(self, eager: Pace, seen: Prediction) -> Prediction:
+        """Add what the schedule tells to facts of the trace. `eager`: of the unchanged program."""
         alone = self.device_alone
         waits, reading, uploading = self.view.calls.waits_per_step(self.positions)
-        work = HostWork.of(self.schedule, self.sample(drawn)).on_main(self.schedule)
         return msgspec.structs.replace(
             seen,
             replay_error=self.error,
@@ -161,7 +160,7 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
             waits_uploading=uploading,
             kernel_scale=self._favourable(),
             critical_ns=float(pace(alone, Sample.unchanged(), host=False).step_times.mean()),
-            host_ns=float(np.percentile(work, 50)) / self.schedule.steps,
+            host_ns=eager.host_per_step(slice(None)),
             recorded_skeleton=find_skeleton(self.recorded, self.collectives, Sample.unchanged()),
             skeleton=self._at_joint_points(self.schedule),
             critical_skeleton=find_skeleton(alone, self.collectives, Sample.unchanged(), host=False),
@@ -171,9 +170,13 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         """Return the collectives of a schedule at the settings of `joint_points`."""
         if not len(self.collectives.chosen):
             return None
+        points, sample = self._joint
+        return find_skeleton(schedule, self.collectives, self._less_certain(schedule, sample, points.outside))
+
+    @cached_property
+    def _joint(self) -> tuple[Drawn, Sample]:
         points = joint_points(self.constants)
-        sample = self._less_certain(schedule, self.sample(points), points.outside)
-        return find_skeleton(schedule, self.collectives, sample)
+        return points, self.sample(points)
 
     @property
     def positions(self) -> Ints:
@@ -215,11 +218,26 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
             cost[0] *= self.constants["profiler_shapes"].value
         return cost
 
-    def sample(self, drawn: Drawn) -> Sample:
-        """Return the machine's and the profiler's costs of each draw."""
-        calls, nominal = self.schedule.calls, self.row_costs
+    @cached_property
+    def _work(self) -> float:
+        return _recorded_work(self.schedule)
+
+    @cached_property
+    def _rows_of_kinds(self) -> Floats:
+        """How many of the profiler's rows of each kind the schedule holds."""
+        calls = self.schedule.calls
+        rows: Floats = calls.segment_rows.sum(axis=0) + calls.cost_rows.sum(axis=0)
+        return rows
+
+    @cached_property
+    def sample(self) -> Callable[[Drawn], Sample]:
+        """Returns the machine's and the profiler's costs of each draw; the last draws remembered."""
+        return lru_cache(maxsize=2)(self._sample)
+
+    def _sample(self, drawn: Drawn) -> Sample:
+        nominal = self.row_costs
         # The split of the profiler's cost among kinds of rows is unknown; the fit holds for their sum, so keep that.
-        rows = calls.segment_rows.sum(axis=0) + calls.cost_rows.sum(axis=0)
+        rows = self._rows_of_kinds
         costs = np.stack(
             [
                 drawn.constant(name, 7 + i) / self.constants[name].value * nominal[i]

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after
@@ -51,7 +51,7 @@ def find(situation: Situation) -> Iterator[Change]:
     least = np.array([shortest[row] for row in program.device_row[found.row].tolist()])
     group, largest = np.full(len(program.call), -1), 0.0
     saved = np.zeros((2, len(program.call)))
-    for channel in np.unique(found.channel).tolist():
+    for channel in distinct(found.channel).tolist():
         mine = np.flatnonzero((found.channel == channel) & (found.bytes > 0))
         if not len(mine) or found.kinds[found.kind[mine[0]]].op not in MERGED:
             continue
@@ -67,7 +67,7 @@ def find(situation: Situation) -> Iterator[Change]:
         return
     merge = _Merge(found, rows, group[rows], saved[:, rows])
     per_step = len(rows) / program.steps
-    where = f"{per_step:,.0f} collectives in {len(np.unique(merge.last)) / program.steps:,.0f}"
+    where = f"{per_step:,.0f} collectives in {len(distinct(merge.last)) / program.steps:,.0f}"
     code = CODE.format(max(1, round(largest / 2**20)))
     yield Change(where, per_step, merge.edit, merge.ideal, uncertain=True, code=code)
 
@@ -121,7 +121,7 @@ def _needed_before(program: Program, rows: Ints) -> Mask:
         until[targets] = np.minimum(until[targets], waiting)
     computing = np.flatnonzero(program.kind != DeviceKind.COMMUNICATION)
     between = np.zeros(len(rows), dtype=bool)
-    for lane in np.unique(program.lane[rows]).tolist():
+    for lane in distinct(program.lane[rows]).tolist():
         others = computing[program.lane[computing] == lane]
         between[1:] |= (program.lane[rows[1:]] == lane) & (
             np.searchsorted(others, rows[:-1]) < np.searchsorted(others, rows[1:])
@@ -163,7 +163,7 @@ class _Merge(Struct, frozen=True, eq=False):
     def _work(self, gone: Mask) -> Intervals:
         """Return the host's work for calls that go: of operators, and from one to the next that follows at once."""
         of, program = self.found.of, self.found.of.program
-        calls = np.unique(program.call[self.rows])
+        calls = distinct(program.call[self.rows])
         first = calls[:-1][(np.diff(calls) == 1) & gone[calls[:-1]]]
         return union_of(of.work_around(gone), union(program.end[first], program.begin[first + 1]))
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.ingest.dialect_activities import waits_for_all_streams
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, distinct
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.row_edits import lane_waits, lasting, of_lanes, scaled
@@ -34,15 +34,16 @@ def find(situation: Situation) -> Iterator[Change]:
     program = of.program
     ahead, late = _uploads_ahead(of), _reads(of)
     rows = np.flatnonzero(ahead | late)
-    computing = np.unique(program.lane[program.kind == DeviceKind.COMPUTE])
+    computing = distinct(program.lane[program.kind == DeviceKind.COMPUTE])
     waits = program.lane_waits
     awaited = np.isin(rows, waits.source[program.kind[waits.row] == DeviceKind.COMPUTE])
     if not (awaited | np.isin(program.lane[rows], computing)).any():
         return
-    names = of.view.trace.names
-    every = np.array([waits_for_all_streams(names[i]) for i in of.view.trace.host.name[program.row].tolist()])
+    names = of.view.trace.host.name[program.row].tolist()
+    waiting = {name for name in set(names) if waits_for_all_streams(of.view.trace.names[name])}
+    every = np.array([name in waiting for name in names])
     chosen = _Copies(program, ahead, late, _uploading(of, ahead), every & ~program.marker)
-    counts = [len(np.unique(program.call[mask])) / program.steps for mask in (ahead, late)]
+    counts = [len(distinct(program.call[mask])) / program.steps for mask in (ahead, late)]
     parts = [f"{n:,.0f} {word}" for n, word in zip(counts, ("uploads", "copies to the host"), strict=True) if n]
     yield Change(
         f"{' and '.join(parts)} in line with the computation", sum(counts), chosen.edit, chosen.ideal, uncertain=True

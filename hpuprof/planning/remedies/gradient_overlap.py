@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import measure, union
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after
@@ -43,7 +43,7 @@ def find(situation: Situation) -> Iterator[Change]:
     mine = found.gradients & np.isin(found.step, program.step[program.call[backward]])
     rows = found.row[mine]
     after = found.call[mine] > last[found.step[mine]]
-    in_line = np.isin(program.lane[rows], np.unique(program.lane[computing]))
+    in_line = np.isin(program.lane[rows], distinct(program.lane[computing]))
     waits = program.lane_waits
     inside = program.call[waits.row] <= last[program.step[program.call[waits.row]]]
     awaited = ~after & np.isin(rows, waits.source[inside])
@@ -92,7 +92,7 @@ class _Overlap(Struct, frozen=True, eq=False):
         step, factor = program.step[program.call], np.ones(len(program.call))
         made = np.searchsorted(np.flatnonzero(self.backward), np.arange(len(factor))) - 1
         made[self.after] = np.searchsorted(np.flatnonzero(self.backward), ready)
-        for number in np.unique(step[self.moved]).tolist():
+        for number in distinct(step[self.moved]).tolist():
             rows, mine = (np.flatnonzero(mask & (step == number)) for mask in (self.backward, self.chosen))
             kernels, dur = program.dur[rows], program.dur[mine]
             began, ended = int(program.start[rows].min()), float((program.start[rows] + kernels).max())
@@ -156,7 +156,7 @@ class _Overlap(Struct, frozen=True, eq=False):
         program, after = self.program, self.after
         step = program.step[program.call]
         ready = np.array(after)
-        for number in np.unique(step[after]).tolist():
+        for number in distinct(step[after]).tolist():
             mine = np.flatnonzero(step[after] == number)
             rows = np.flatnonzero(self.backward & (step == number))
             share = _running(program.dur[after[mine]])

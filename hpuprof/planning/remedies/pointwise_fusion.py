@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import Intervals, union, union_of
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.row_edits import without_work
@@ -35,7 +35,7 @@ def find(situation: Situation) -> Iterator[Change]:
     calls = groups >= 0
     if not calls.any():
         return
-    runs = np.unique(groups[calls])
+    runs = distinct(groups[calls])
     fusion = _Fusion(of, groups, calls)
     count, each = len(runs) / program.steps, float(calls.sum()) / program.steps
     if count < 1:
@@ -59,7 +59,7 @@ def _runs(of: ProgramCalls) -> Ints:
     waiting, awaited = np.zeros((2, len(fits)), dtype=bool)
     waiting[program.lane_waits.row], awaited[program.lane_waits.source] = True, True
     groups = np.full(len(program.row), -1)
-    for lane in np.unique(program.lane).tolist():
+    for lane in distinct(program.lane).tolist():
         mine = np.flatnonzero(program.lane == lane)
         joined = fits[mine[1:]] & fits[mine[:-1]] & ~waiting[mine[1:]] & ~awaited[mine[:-1]]
         joined &= (key[:, mine[1:]] == key[:, mine[:-1]]).all(axis=0)
@@ -80,7 +80,7 @@ class _Fusion(Struct, frozen=True, eq=False, dict=True):
         assert isinstance(model, LaunchModel)
         low, high = HOST_LEFT
         fused = folded(model, self.groups, self._left(level))
-        operators = self.calls.sum() / len(np.unique(self.groups[self.calls]))  # of a run
+        operators = self.calls.sum() / len(distinct(self.groups[self.calls]))  # of a run
         left = (low + (high - low) * level) / operators
         return spared(fused, self.of, self._work, 1.0 - left)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hpuprof.analysis.modules import backward_windows, module_calls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.predict import Settings, predict
-from hpuprof.graph_mode.regions import find_phases, find_regions
+from hpuprof.graph_mode.regions import find_phases, find_regions, loop_parts
 from hpuprof.graph_mode.verdict import decide_graph_mode
 from hpuprof.graph_mode.verdict_words import facts
 from hpuprof.model.schema import DeviceKind
@@ -38,7 +38,7 @@ def step_times(schedule: Schedule, *, host: bool = True) -> np.ndarray:
 
 def captures(view: RankView, program: Program, **options) -> dict[str, Captured]:
     around = Around.of(view, program)
-    phases = find_phases(view, program, around)
+    phases = find_phases(view, program, around, loop_parts(view))
     return {r.name: capture(program, unchanged(program), around, r, **options) for r in find_regions(program, phases)}
 
 
