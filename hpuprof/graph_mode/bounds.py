@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Ints, any_of, distinct, kinds_of
+from hpuprof.model.arrays import Ints, any_of, kinds_of, stable_order
 from hpuprof.model.intervals import Intervals, contains, measure, union, union_of
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
 from hpuprof.model.schema import Activity, Cause, DeviceKind
@@ -101,8 +101,8 @@ def _least(view: RankView, rows: Ints, windows: Intervals) -> float:
 
     if view.trace.family == "hpu":
         return shortest(rows)  # a kernel runs on many engines at once, and a recipe keeps the order among them
-    streams = (rows[device.track[rows] == track] for track in distinct(device.track[rows]))
-    return max(map(shortest, streams), default=0.0)
+    rows = rows[stable_order(device.track[rows])]
+    return max(map(shortest, np.split(rows, np.flatnonzero(np.diff(device.track[rows])) + 1)))
 
 
 def _paced(view: RankView, windows: Intervals) -> float | None:
