@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import hpuprof
 from benchmarks.world.ranks import Scenario, truth
-from hpuprof.ranks import joined, prices
+from hpuprof.ranks import joined
 from hpuprof.ranks.contraction import contract
 from hpuprof.ranks.lines import Line
 from hpuprof.what_if.graph import HUB, CrosswiseError, Graph
@@ -130,18 +130,18 @@ def test_between_two_collectives_one_edge_is_left_of_a_chain_of_events():
 
 
 def assert_agrees(monkeypatch: pytest.MonkeyPatch, traces: Path) -> None:
-    jobs = []
+    jobs, step_times = [], joined.step_times
 
     def noted(*job):
         jobs.append(job)
-        return joined.step_times(*job)
+        return step_times(*job)
 
-    monkeypatch.setattr(prices, "step_times", noted)
+    monkeypatch.setattr(joined, "step_times", noted)
     hpuprof.analyze(traces, jobs=1)
     assert jobs
     for job in jobs:
         lines = job[0]
-        for one, two in zip(joined.step_times(*job), whole(*job), strict=True):
+        for one, two in zip(step_times(*job), whole(*job), strict=True):
             assert np.array_equal(one[:, 0], two[:, 0])  # as recorded, to the bit
             assert np.abs(one - two).max() < ROUNDING_NS
         assert sum(len(contract(line, np.ones((len(line.length), 1))).chain) for line in lines) < sum(
