@@ -132,12 +132,13 @@ def _annotations(view: RankView) -> Nesting:
 
 
 def _borders(nestings: list[Nesting], tracks: list[int]) -> Ints:
-    """Return all instants at which a slice opens or closes on these tracks, preceded by the smallest int64."""
+    """Return all instants at which another row becomes the innermost of one of these tracks, in order.
+
+    The smallest int64 precedes them. Tracks are sorted one by one already, so that a stable sort merges them.
+    """
     found = [np.array([np.iinfo(np.int64).min], dtype=np.int64)]
-    for nesting in nestings:
-        mine = np.isin(np.arange(int(nesting.track.max(initial=-1)) + 1), tracks).take(nesting.track)
-        found += [nesting.start.compress(mine), nesting.end.compress(mine)]
-    return _distinct(np.concatenate(found))
+    found += [nesting.turns(track) for nesting in nestings for track in tracks]
+    return np.sort(np.concatenate(found), kind="stable")
 
 
 def _segments(borders: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
@@ -147,25 +148,16 @@ def _segments(borders: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     """
     first = search_sorted(borders, start, right=True) - 1
     count = search_sorted(borders, end) - first
-    piece = np.repeat(np.arange(len(start)), count)
-    segment = np.arange(len(piece))
-    segment += np.repeat(first - np.cumsum(count) + count, count)
-    begin = np.maximum(borders[segment], start[piece])
-    segment += 1
-    length = np.append(borders, np.iinfo(np.int64).max)[segment]
-    np.minimum(length, end[piece], out=length)
+    after = np.cumsum(count)
+    head = after - count
+    segment = np.arange(count.sum())
+    segment += np.repeat(first - head, count)
+    begin = borders.take(segment)
+    begin[head] = start
+    length = np.append(begin[1:], 0)
+    length[after - 1] = end
     length -= begin
-    return piece, begin, length
-
-
-def _distinct(values: Ints) -> Ints:
-    """Return the distinct values, ascending; faster here than np.unique, which hashes first.
-
-    A stable sort merges runs that are already in order, as starts and ends of rows are.
-    """
-    ordered = np.sort(values, kind="stable")
-    distinct: Ints = ordered[np.append([True], ordered[1:] != ordered[:-1])]
-    return distinct
+    return np.repeat(np.arange(len(start)), count), begin, length
 
 
 def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: Ints) -> Codes:
