@@ -138,7 +138,9 @@ def _borders(nestings: list[Nesting], tracks: list[int]) -> Ints:
     """
     found = [np.array([np.iinfo(np.int64).min], dtype=np.int64)]
     found += [nesting.turns(track) for nesting in nestings for track in tracks]
-    return np.sort(np.concatenate(found), kind="stable")
+    borders = np.concatenate(found)
+    borders.sort(kind="stable")
+    return borders
 
 
 def _segments(borders: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
