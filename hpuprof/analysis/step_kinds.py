@@ -76,8 +76,9 @@ def describe(trace: Trace, nesting: Nesting, work: LaunchedWork, windows: Window
     top = nesting.rows.compress(nesting.parent < 0)
     step = step_at(windows, host.start.take(top))
     top, step = top.compress(step >= 0), step.compress(step >= 0)
-    plain = {name: i for i, name in enumerate(dict.fromkeys(DIGITS.sub("#", n) for n in trace.names))}
-    code = np.array([plain[DIGITS.sub("#", n)] for n in trace.names], dtype=np.int64)[host.name[top]]
+    plain: dict[str, int] = {}
+    codes = [plain.setdefault(DIGITS.sub("#", n), len(plain)) for n in trace.names]
+    code = np.array(codes, dtype=np.int64)[host.name[top]]
     seen, _, column = kinds_of(code)
     if count * len(seen) > _MOST_CELLS:
         seen, column = seen[:1], np.zeros(len(top), dtype=np.int64)
