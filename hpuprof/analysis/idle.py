@@ -88,9 +88,11 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     tracks = [t for role in (Role.MAIN, Role.AUTOGRAD) for t in np.flatnonzero(view.roles == role).tolist()]
     annotations = _annotations(view)
     piece, begin, length = _segments(_borders([nesting, annotations], tracks), start, end)
-    operators, _, operator = kinds_of(_name_at(trace, nesting, tracks, begin))
+    names = [*trace.names, ""]  # the last one is that of no row, -1
     ranges, _, within = kinds_of(_name_at(trace, annotations, tracks, begin))
-    distinct, _, inverse = kinds_of((which.take(piece) * len(operators) + operator) * len(ranges) + within)
+    code = (which.take(piece) * len(ranges) + within) * len(names)
+    code += _name_at(trace, nesting, tracks, begin)
+    distinct, _, inverse = kinds_of(code + 1)  # operator -1, no row, becomes 0
     total = np.bincount(inverse, weights=length).astype(np.int64)
     # A gap counts once per operator, however many segments it covers.
     by_row = stable_order(inverse)
@@ -98,12 +100,10 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     again = (row[1:] == row[:-1]) & (gap[1:] == gap[:-1])
     gap_count = np.bincount(row[np.append(True, ~again)], minlength=len(distinct))
 
-    names = [*trace.names, ""]  # the last one is that of no row, -1
-
-    def named(code: int) -> tuple[str, str, str]:
-        rest, inner = divmod(int(distinct[code]), len(ranges))
-        cause, outer = divmod(rest, len(operators))
-        return causes[cause].name.lower(), names[operators[outer]], names[ranges[inner]]
+    def named(kind: int) -> tuple[str, str, str]:
+        rest, operator = divmod(int(distinct[kind]), len(names))
+        cause, inner = divmod(rest, len(ranges))
+        return causes[cause].name.lower(), names[operator - 1], names[ranges[inner]]
 
     order = sorted(range(len(distinct)), key=lambda i: (-int(total[i]), named(i)))[:MAX_ROWS]
     [deviation] = step_deviations(inverse, begin, used, np.array(order), length)
