@@ -18,7 +18,7 @@ from hpuprof.analysis.links import Links, forest
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.ingest.dialect_collectives import BY_NAME
 from hpuprof.ingest.dialects import FAMILIES
-from hpuprof.model.arrays import Codes, Ints
+from hpuprof.model.arrays import Codes, Ints, distinct
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, CallGroup, CallKind, Calls
 from hpuprof.model.intervals import EMPTY, Intervals, complement, intersect, measure, subtract, union, union_of
 from hpuprof.model.once import once
@@ -122,7 +122,7 @@ def _on_device(trace: Trace, links: Links) -> _Found | None:
 def _lanes(trace: Trace, track: Codes) -> Ints:
     """Number the calls' tracks by label, so that the result does not depend on the order of rows in the file."""
     used = sorted(
-        np.unique(track).tolist(),
+        distinct(track).tolist(),
         key=lambda t: (len(trace.tracks[t].label), trace.tracks[t].label, trace.tracks[t].pid),
     )
     number = np.zeros(len(trace.tracks), dtype=np.int64)

@@ -9,7 +9,6 @@ import numpy as np
 from hpuprof.analysis.modules import calls_inside
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.ingest.dialects import FAMILIES
-from hpuprof.model.arrays import kinds_of
 from hpuprof.model.intervals import EMPTY, Intervals, union
 from hpuprof.model.schema import Activity, HostKind
 
@@ -39,7 +38,7 @@ def cpu_operators(view: RankRows) -> Intervals:
     """
     trace, host, nesting = view.trace, view.trace.host, view.links.nesting
     family = FAMILIES[trace.family]
-    launches = kinds_of(view.links.launch[view.links.launch >= 0])[0]
+    launches = np.flatnonzero(np.bincount(view.links.launch.compress(view.links.launch >= 0)))
     if not (family.row_per_kernel and family.correlated and len(launches) and len(nesting.rows)):
         return EMPTY
     roots = np.flatnonzero(nesting.parent < 0)

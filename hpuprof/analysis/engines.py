@@ -8,14 +8,14 @@ import numpy as np
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, distinct, median
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import EngineRow, OverlapRow, PrecisionRow
 
 
 def _median(values: Ints) -> int:
-    return int(np.median(values)) if len(values) else 0
+    return int(median(values)) if len(values) else 0
 
 
 def _per_step(busy: Intervals, used: Intervals) -> tuple[int, int]:
@@ -62,7 +62,7 @@ def engine_rows(view: RankView) -> list[EngineRow]:
         )
         for lane in lanes:
             mine = of_engine[lane]
-            median, total = _per_step(union(device.start[mine], device.end[mine]), used)
+            middle, total = _per_step(union(device.start[mine], device.end[mine]), used)
             out.append(
                 EngineRow(
                     engine=engine,
@@ -70,7 +70,7 @@ def engine_rows(view: RankView) -> list[EngineRow]:
                     lanes=1,
                     rows=(lane_count := int(inside[mine].sum())),
                     rows_per_step=lane_count / max(1, len(used)),
-                    busy_ns=median,
+                    busy_ns=middle,
                     busy_fraction=float(total) / wall,
                 )
             )
@@ -104,10 +104,10 @@ def precision_rows(view: RankView) -> list[PrecisionRow]:
     if not (device.dtype[compute] >= 0).any():
         return []
     out = []
-    for engine in np.unique(device.engine[compute]).tolist():
+    for engine in distinct(device.engine[compute]).tolist():
         times: dict[str, int] = {}
         mine = compute & (device.engine == engine)
-        for code in np.unique(device.dtype[mine]).tolist():
+        for code in distinct(device.dtype[mine]).tolist():
             rows = mine & (device.dtype == code)
             times[trace.dtypes[code] if code >= 0 else "unknown"] = union(device.start, device.end, rows).total_ns
         total = max(1, sum(times.values()))

@@ -9,7 +9,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialects import FAMILIES
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, median, percentiles
 from hpuprof.model.durations import duration
 from hpuprof.model.intervals import EMPTY, Intervals, measure
 from hpuprof.model.schema import Activity, Cause, DeviceKind
@@ -117,7 +117,7 @@ def _incomplete_replays(view: RankView) -> list[Trouble]:
     graph[launch[linked]] = view.trace.device.recipe[linked]
     known = (graph[replays] >= 0) | lacking
     for _, same in members(graph[replays] if known.all() else _places(view.steps, host.start[replays])):
-        lacking[same] |= rows[same] < FEW_ROWS * np.percentile(rows[same], 90)
+        lacking[same] |= rows[same] < FEW_ROWS * percentiles(rows[same], 90)
     missing = int(lacking.sum())
     if missing <= REPLAY_SHARE * len(replays):
         return []
@@ -172,7 +172,7 @@ def _about_pace(view: RankView) -> list[Trouble]:
         found.append(Trouble("HP150", 1, text))
     if steps.completion is not None:
         used = steps.used
-        own, pace = (duration(int(np.median(x[used]))) for x in (steps.end - steps.start, steps.wall))
+        own, pace = (duration(int(median(x[used]))) for x in (steps.end - steps.start, steps.wall))
         found.append(Trouble("HP152", 1, f"a step takes {own} on the host, {pace} from completion to completion"))
     return found
 
@@ -192,7 +192,7 @@ def _about_links(view: RankView) -> list[Trouble]:
         found.append(
             Trouble("HP190", by_order, f"{by_order:,} of {rows:,} device rows matched to their launch by order")
         )
-    devices = {trace.tracks[t].pid for t in np.unique(trace.device.track[real]).tolist()}
+    devices = {trace.tracks[t].pid for t in np.flatnonzero(np.bincount(trace.device.track.compress(real))).tolist()}
     if len(devices) > 1:
         found.append(Trouble("HP117", len(devices), f"device rows of {len(devices)} devices"))
     if synchronous(trace, links):

@@ -7,6 +7,7 @@ import numpy as np
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import backward_names
 from hpuprof.ingest.dialect_collectives import collective_op
+from hpuprof.model.arrays import distinct
 from hpuprof.model.intervals import contains, union
 from hpuprof.model.schema import DeviceKind
 
@@ -22,7 +23,7 @@ def forward_reduction_share(view: RankView) -> float | None:
     if not len(rows) or not len(steps) or steps.source == "whole_trace":
         return None
     reducing = {
-        code for code in np.unique(device.name[rows]).tolist() if collective_op(trace.names[code]) == "all_reduce"
+        code for code in distinct(device.name[rows]).tolist() if collective_op(trace.names[code]) == "all_reduce"
     }
     rows = rows[np.isin(device.name[rows], list(reducing))]
     nodes = np.flatnonzero(backward_names(trace).take(host.name))

@@ -18,7 +18,7 @@ from hpuprof.analysis.placement import Placement
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialect_activities import copies_to_device, copies_to_host
-from hpuprof.model.arrays import Ints, Mask, any_of, kinds_of
+from hpuprof.model.arrays import Ints, Mask, among, any_of, kinds_of
 from hpuprof.model.intervals import measure, union
 from hpuprof.model.schema import Activity, Code, DeviceKind, HostKind
 from hpuprof.model.trace import Bytes8
@@ -191,7 +191,7 @@ def _runtime_calls(view: RankRows, threads: Ints) -> tuple[Bytes8, Mask]:
         (HostCallKind.READ, hosts.copy_to_host, copies_to_host),
         (HostCallKind.UPLOAD, hosts.copy_to_device, copies_to_device),
     ):
-        told = np.isin(names, [i for i in kinds_of(names)[0].tolist() if says(trace.names[i])])
+        told = any_of(names, [i for i in kinds_of(names)[0].tolist() if says(trace.names[i])])
         kind[copies[known[copies] | told]] = made
     rows = np.flatnonzero(kind)
     inside = np.zeros(len(host), dtype=bool)
@@ -239,8 +239,8 @@ def _name_reads(view: RankRows, row: Ints, kind: Bytes8, operator: Ints) -> None
     calling = calling[host.activity[nesting.rows[operator[calling]]] == Activity.COPY_D2H]
     kinds, known = kind[calling], operator[calling[kind[calling] == HostCallKind.READ]]
     unclear = (kinds == HostCallKind.WAIT) | ((kinds == HostCallKind.COPY) & ~linked[row[calling]])
-    first = calling[unclear & ~np.isin(operator[calling], known)]
-    kind[first[np.unique(operator[first], return_index=True)[1]]] = HostCallKind.READ
+    first = calling[unclear & ~among(operator[calling], known)]
+    kind[first[kinds_of(operator[first])[1]]] = HostCallKind.READ
 
 
 def _completed(kind: Bytes8, operator: Ints) -> Ints:

@@ -19,7 +19,7 @@ from hpuprof.ingest.dialect_activities import (
     reads_value,
 )
 from hpuprof.ingest.dialects import FAMILIES
-from hpuprof.model.arrays import Ints, Mask, any_of, kinds_of
+from hpuprof.model.arrays import Ints, Mask, any_of, kinds_of, median
 from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -94,7 +94,7 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     host, device = trace.host, trace.device
     flags = np.zeros((3, len(host)), dtype=bool)
     by_name = np.zeros((3, len(trace.names)), dtype=bool)
-    for code in kinds_of(device.name)[0].tolist():
+    for code in np.flatnonzero(np.bincount(device.name)).tolist():
         name = trace.names[code]
         by_name[:, code] = copies_to_host(name), copies_to_device(name), may_block(name)
     linked = np.flatnonzero(links.launch >= 0)
@@ -123,13 +123,13 @@ def setting_up(trace: Trace, launch: npt.NDArray[np.integer]) -> Mask:
         rows[runtime[0]] = host.dur[runtime[0]] >= _SETTING_UP_NS
     linked = np.flatnonzero(launch >= 0)
     linked = linked.compress(host.activity.take(launch.take(linked)) == Activity.LAUNCH)
-    if len(linked):
+    calls = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]
+    calls = calls[host.dur[calls] >= _SETTING_UP_NS]
+    if len(calls):
         launching = np.zeros(len(host), dtype=bool)
         launching[launch.take(linked)] = True
-        usual = float(np.median(host.dur.compress(launching)))
-        _, first, _ = kinds_of(trace.device.name.take(linked))
-        calls = launch[linked[first]]
-        rows[calls[host.dur[calls] >= max(_SETTING_UP_NS, _LOADING_LAUNCHES * usual)]] = True
+        usual = float(median(host.dur.compress(launching)))
+        rows[calls[host.dur[calls] >= _LOADING_LAUNCHES * usual]] = True
     return rows
 
 
@@ -189,9 +189,9 @@ def _full_queue(
     depth = int(outstanding.max(initial=0))
     if depth < _FULL_QUEUE_FLOOR:
         return none
-    median = float(np.median(dur))
-    mad = 1.4826 * float(np.median(np.abs(dur - median)))
+    usual = float(median(dur))
+    mad = 1.4826 * float(median(np.abs(dur - usual)))
     full = (outstanding >= 0.95 * depth) | (begin < unrecorded_until(trace, links.launch))
     staged = trace.named(may_block)[device.name[rows]]
-    slow = full & ~staged & returning[calls] & (dur > median + 6 * max(mad, 0.1 * median))
-    return begin[slow] + int(median), begin[slow] + dur[slow], role[calls[slow]]
+    slow = full & ~staged & returning[calls] & (dur > usual + 6 * max(mad, 0.1 * usual))
+    return begin[slow] + int(usual), begin[slow] + dur[slow], role[calls[slow]]

@@ -88,9 +88,11 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     tracks = [t for role in (Role.MAIN, Role.AUTOGRAD) for t in np.flatnonzero(view.roles == role).tolist()]
     annotations = _annotations(view)
     piece, begin, length = _segments(_borders([nesting, annotations], tracks), start, end)
-    operators, _, operator = kinds_of(_name_at(trace, nesting, tracks, begin))
+    names = [*trace.names, ""]  # the last one is that of no row, -1
     ranges, _, within = kinds_of(_name_at(trace, annotations, tracks, begin))
-    distinct, _, inverse = kinds_of((which.take(piece) * len(operators) + operator) * len(ranges) + within)
+    code = (which.take(piece) * len(ranges) + within) * len(names)
+    code += _name_at(trace, nesting, tracks, begin)
+    distinct, _, inverse = kinds_of(code + 1)  # operator -1, no row, becomes 0
     total = np.bincount(inverse, weights=length).astype(np.int64)
     # A gap counts once per operator, however many segments it covers.
     by_row = stable_order(inverse)
@@ -98,12 +100,10 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
     again = (row[1:] == row[:-1]) & (gap[1:] == gap[:-1])
     gap_count = np.bincount(row[np.append(True, ~again)], minlength=len(distinct))
 
-    names = [*trace.names, ""]  # the last one is that of no row, -1
-
-    def named(code: int) -> tuple[str, str, str]:
-        rest, inner = divmod(int(distinct[code]), len(ranges))
-        cause, outer = divmod(rest, len(operators))
-        return causes[cause].name.lower(), names[operators[outer]], names[ranges[inner]]
+    def named(kind: int) -> tuple[str, str, str]:
+        rest, operator = divmod(int(distinct[kind]), len(names))
+        cause, inner = divmod(rest, len(ranges))
+        return causes[cause].name.lower(), names[operator - 1], names[ranges[inner]]
 
     order = sorted(range(len(distinct)), key=lambda i: (-int(total[i]), named(i)))[:MAX_ROWS]
     [deviation] = step_deviations(inverse, begin, used, np.array(order), length)
@@ -132,12 +132,15 @@ def _annotations(view: RankView) -> Nesting:
 
 
 def _borders(nestings: list[Nesting], tracks: list[int]) -> Ints:
-    """Return all instants at which a slice opens or closes on these tracks, preceded by the smallest int64."""
+    """Return all instants at which another row becomes the innermost of one of these tracks, in order.
+
+    The smallest int64 precedes them. Tracks are sorted one by one already, so that a stable sort merges them.
+    """
     found = [np.array([np.iinfo(np.int64).min], dtype=np.int64)]
-    for nesting in nestings:
-        mine = np.isin(np.arange(int(nesting.track.max(initial=-1)) + 1), tracks).take(nesting.track)
-        found += [nesting.start.compress(mine), nesting.end.compress(mine)]
-    return _distinct(np.concatenate(found))
+    found += [nesting.turns(track) for nesting in nestings for track in tracks]
+    borders = np.concatenate(found)
+    borders.sort(kind="stable")
+    return borders
 
 
 def _segments(borders: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
@@ -147,25 +150,16 @@ def _segments(borders: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     """
     first = search_sorted(borders, start, right=True) - 1
     count = search_sorted(borders, end) - first
-    piece = np.repeat(np.arange(len(start)), count)
-    segment = np.arange(len(piece))
-    segment += np.repeat(first - np.cumsum(count) + count, count)
-    begin = np.maximum(borders[segment], start[piece])
-    segment += 1
-    length = np.append(borders, np.iinfo(np.int64).max)[segment]
-    np.minimum(length, end[piece], out=length)
+    after = np.cumsum(count)
+    head = after - count
+    segment = np.arange(count.sum())
+    segment += np.repeat(first - head, count)
+    begin = borders.take(segment)
+    begin[head] = start
+    length = np.append(begin[1:], 0)
+    length[after - 1] = end
     length -= begin
-    return piece, begin, length
-
-
-def _distinct(values: Ints) -> Ints:
-    """Return the distinct values, ascending; faster here than np.unique, which hashes first.
-
-    A stable sort merges runs that are already in order, as starts and ends of rows are.
-    """
-    ordered = np.sort(values, kind="stable")
-    distinct: Ints = ordered[np.append([True], ordered[1:] != ordered[:-1])]
-    return distinct
+    return np.repeat(np.arange(len(start)), count), begin, length
 
 
 def _name_at(trace: Trace, nesting: Nesting, tracks: list[int], when: Ints) -> Codes:

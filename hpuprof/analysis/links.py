@@ -48,6 +48,12 @@ class Nesting(Struct, frozen=True, eq=False, dict=True):
         found = np.where(at >= 0, row[np.maximum(at, 0)], -1)
         return found
 
+    def turns(self, track: int) -> Ints:
+        """Return the instants at which another row of a track becomes the innermost one, or none is, ascending."""
+        opened, base = self._open[0], track * self._span
+        low, high = np.searchsorted(opened, [base, base + self._span]).tolist()
+        return opened[low:high] - base
+
     @cached_property
     def stop(self) -> NestIndex:
         """For each row, the position after the last row inside it."""

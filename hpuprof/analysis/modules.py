@@ -21,7 +21,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links, Nesting, forest
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.searching import search_sorted
-from hpuprof.model.arrays import Codes, Ints, Mask, any_of, kinds_of
+from hpuprof.model.arrays import Codes, Ints, Mask, any_of, distinct, kinds_of
 from hpuprof.model.intervals import Intervals, contains, union
 from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -281,7 +281,7 @@ def _name(text: str, source: str) -> tuple[str, str]:
 def _phase_calls(view: RankRows, nodes: AutogradNodes) -> ModuleCalls:
     """Make one call of `(forward)` from each step's stretch of operators with autograd nodes."""
     nesting = view.links.nesting
-    used = np.unique(nodes.forward[nodes.forward >= 0])
+    used = distinct(nodes.forward[nodes.forward >= 0])
     step = view.steps.holding(nesting.start[used]) if len(used) else used
     rows, start, end, track = [], [], [], []
     for number, places in members(step):

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hpuprof.analysis.groups import clusters, group, step_deviations
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Codes, Ints, Mask, kinds_of, stable_order
+from hpuprof.model.arrays import Codes, Ints, Mask, distinct, kinds_of, stable_order
 from hpuprof.model.intervals import contains
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import KernelRow, OperatorRow
@@ -147,8 +147,8 @@ def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
     for i in order.tolist():
         code = int(stats.key[i])
         low, high = np.searchsorted(sorted_keys, [code, code + 1])
-        dtype = np.unique(dtypes[low:high])
-        recipe = np.unique(recipes[low:high])
+        dtype = distinct(dtypes[low:high])
+        recipe = distinct(recipes[low:high])
         named = "+".join(trace.dtypes[d] for d in dtype.tolist() if d >= 0)
         out.append(
             KernelRow(

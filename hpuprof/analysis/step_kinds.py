@@ -15,7 +15,7 @@ from msgspec import Struct
 from hpuprof.analysis.links import Nesting, launch_calls
 from hpuprof.analysis.step_search import DIGITS, LIGHTNING_EVAL, LaunchedWork, Windows
 from hpuprof.analysis.threads import backward_names
-from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of
+from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of, median
 from hpuprof.model.schema import Activity
 from hpuprof.model.trace import Trace
 
@@ -76,8 +76,9 @@ def describe(trace: Trace, nesting: Nesting, work: LaunchedWork, windows: Window
     top = nesting.rows.compress(nesting.parent < 0)
     step = step_at(windows, host.start.take(top))
     top, step = top.compress(step >= 0), step.compress(step >= 0)
-    plain = {name: i for i, name in enumerate(dict.fromkeys(DIGITS.sub("#", n) for n in trace.names))}
-    code = np.array([plain[DIGITS.sub("#", n)] for n in trace.names], dtype=np.int64)[host.name[top]]
+    plain: dict[str, int] = {}
+    codes = [plain.setdefault(DIGITS.sub("#", n), len(plain)) for n in trace.names]
+    code = np.array(codes, dtype=np.int64)[host.name[top]]
     seen, _, column = kinds_of(code)
     if count * len(seen) > _MOST_CELLS:
         seen, column = seen[:1], np.zeros(len(top), dtype=np.int64)
@@ -155,7 +156,7 @@ def steps_per_update(trace: Trace, kinds: list[str]) -> int | None:
     if isinstance(recorded, dict) and isinstance(every := recorded.get("accumulate_grad_batches"), int):
         return every
     often = np.diff(np.flatnonzero([kind.startswith(UPDATING) for kind in kinds]))
-    return int(np.median(often)) if len(often) else None
+    return int(median(often)) if len(often) else None
 
 
 def clusters(launched: Launched, purpose: list[str], windows: Windows) -> tuple[list[Ints], set[int]]:
@@ -199,9 +200,9 @@ def _cut_from(launched: Launched, found: list[Ints], border: int, purpose: list[
     others = [
         steps for steps in found if steps[0] != border and len(steps) >= least and purpose[int(steps[0])] not in SPECIAL
     ]
-    larger = [steps for steps in others if (np.median(size[steps], axis=0) >= (1 - _NOISE) * size[border]).all()]
+    larger = [steps for steps in others if (median(size[steps], axis=0) >= (1 - _NOISE) * size[border]).all()]
     counts = np.column_stack([launched.operators, launched.totals])
-    middle = np.array([np.median(counts[steps], axis=0) for steps in larger])
+    middle = np.array([median(counts[steps], axis=0) for steps in larger])
     names = launched.operators.shape[1]
     return larger[int(np.argmin(_distances(middle, counts[border], names)))] if larger else None
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, distinct, median
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import HostRows, Trace
@@ -208,16 +208,16 @@ def _repeating_annotation(
     for name, members in groups.items():
         rows = np.array(members, dtype=np.int64)
         gaps = np.diff(host.start[rows])
-        if len(rows) < _REPETITIONS or not _disjoint(trace, rows) or np.median(gaps) <= 0:
+        if len(rows) < _REPETITIONS or not _disjoint(trace, rows) or median(gaps) <= 0:
             continue
         if _of_one_pass(cold, host.start[rows]):
             continue
-        regular = float(np.median(np.abs(gaps - np.median(gaps))) / np.median(gaps))
+        regular = float(median(np.abs(gaps - median(gaps))) / median(gaps))
         if regular > _REGULAR_SHARE:
             continue
         marks = _with_companions(trace, rows, working, work)
         start, end = host.start[marks], host.end[marks]
-        covered = float(start[-1] - start[0] + np.median(gaps)) / span
+        covered = float(start[-1] - start[0] + median(gaps)) / span
         # An optimizer runs once in each update by its nature; anything else marks steps if it holds their work.
         held = np.append(start[1:], end[-1]) if host.activity[rows[0]] == Activity.OPTIMIZER else end
         if covered < _COVERED_SHARE or not work.mostly_in(start, held):
@@ -261,7 +261,7 @@ def _working(trace: Trace, groups: dict[str, list[int]], work: LaunchedWork) -> 
     host, found = trace.host, []
     for members in sorted(groups.values(), key=lambda rows: (-len(rows), rows[0]))[:_MOST_COMPANIONS]:
         rows = np.array(members, dtype=np.int64)
-        usual = float(np.median(work.own_in(host.start[rows], host.end[rows])))
+        usual = float(median(work.own_in(host.start[rows], host.end[rows])))
         if work.known and usual and (host.activity[rows] == Activity.NONE).all():
             found.append((rows, usual))
     return found
@@ -270,10 +270,10 @@ def _working(trace: Trace, groups: dict[str, list[int]], work: LaunchedWork) -> 
 def _with_companions(trace: Trace, rows: Ints, working: list[tuple[Ints, float]], work: LaunchedWork) -> Ints:
     """Add the annotations that are steps beside the ones of these rows."""
     start = trace.host.start
-    usual = float(np.median(work.own_in(start[rows], trace.host.end[rows])))
+    usual = float(median(work.own_in(start[rows], trace.host.end[rows])))
     marks = rows
     for more, its_work in working:
-        pauses = np.unique(np.searchsorted(start[rows], start[more]))
+        pauses = distinct(np.searchsorted(start[rows], start[more]))
         between = int(((pauses > 0) & (pauses < len(rows))).sum())
         both = np.sort(np.concatenate([marks, more]))
         seldom = between <= _SELDOM_SHARE * (len(rows) - 1)
@@ -313,7 +313,7 @@ def _marks(host: HostRows, top: Ints, period: int) -> Ints:
     """Return where in the top-level operators a period begins: behind its longest pause."""
     names = host.name[top]
     gaps = np.append([0], host.start[top[1:]] - host.end[top[:-1]])
-    phase = max(range(period), key=lambda p: (float(np.median(gaps[p::period][1:] if p == 0 else gaps[p::period])), -p))
+    phase = max(range(period), key=lambda p: (float(median(gaps[p::period][1:] if p == 0 else gaps[p::period])), -p))
     marks = np.arange(phase, len(top), period)
     same = [i for i, m in enumerate(marks) if names[m] == names[marks[len(marks) // 2]]]
     return marks[same[0] : same[-1] + 1]

@@ -11,7 +11,7 @@ import numpy as np
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_search import LaunchedWork
 from hpuprof.analysis.threads import backward_names
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, median
 from hpuprof.model.intervals import Intervals, complement, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.tables import StepKindRow, StepRow, ThreadRow
@@ -146,7 +146,7 @@ def kind_rows(view: RankView) -> list[StepKindRow]:
     out = []
     for i, kind in enumerate(steps.kinds):
         low, high = steps.start[kind.shown], steps.end[kind.shown]
-        busy = int(np.median(measure(view.device.busy, low, high))) if view.device_traced else None
+        busy = int(median(measure(view.device.busy, low, high))) if view.device_traced else None
         out.append(
             StepKindRow(
                 kind=kind.name,
@@ -154,11 +154,11 @@ def kind_rows(view: RankView) -> list[StepKindRow]:
                 steps=len(kind.steps),
                 typical=len(kind.shown) if i == 0 else len(kind.typical),
                 time_fraction=steps.share(kind),
-                wall_ns=int(np.median(high - low)),
+                wall_ns=int(median(high - low)),
                 device_busy_ns=busy,
-                device_work_ns=int(np.median(work.own_in(low, high))) if work.known else None,
-                launches=int(np.median(_count(host.start[calls], low, high))),
-                graph_launches=int(np.median(_count(host.start[replays], low, high))),
+                device_work_ns=int(median(work.own_in(low, high))) if work.known else None,
+                launches=int(median(_count(host.start[calls], low, high))),
+                graph_launches=int(median(_count(host.start[replays], low, high))),
             )
         )
     return out
@@ -170,7 +170,7 @@ def thread_rows(view: RankView) -> list[ThreadRow]:
     out = []
     for role, times in sorted(view.hosts.by_role.items()):
         threads = {view.trace.tracks[i].runs_on for i in np.flatnonzero(view.roles == role).tolist()}
-        traced, blocked = (int(np.median(measure(part, used.start, used.end))) if len(used) else 0 for part in times)
+        traced, blocked = (int(median(measure(part, used.start, used.end))) if len(used) else 0 for part in times)
         name = Role(role).name.lower()
         out.append(ThreadRow(role=name, threads=len(threads), traced_ns=traced, blocked_ns=blocked))
     return out

@@ -26,7 +26,7 @@ from hpuprof.analysis.step_kinds import (
     purposes,
 )
 from hpuprof.analysis.step_search import LIGHTNING_EVAL, LaunchedWork, Windows, find_windows, marker_rows
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, median
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity
 from hpuprof.model.trace import Trace
@@ -228,8 +228,8 @@ def _mark_warm_up(wall: Ints, excluded: list[str], steps: Ints) -> None:
     lengths = wall[open_steps]
     for i in range(min(_WARM_UP_STEPS, len(open_steps) - 3)):
         rest = lengths[i + 1 :]
-        middle = np.median(rest)
-        if lengths[i] <= _WARM_UP_RATIO * middle or np.median(np.abs(rest - middle)) > _EVEN_SHARE * middle:
+        middle = median(rest)
+        if lengths[i] <= _WARM_UP_RATIO * middle or median(np.abs(rest - middle)) > _EVEN_SHARE * middle:
             return
         excluded[open_steps[i]] = "warm-up"
 
@@ -239,8 +239,8 @@ def _mark_outliers(wall: Ints, excluded: list[str], steps: Ints) -> None:
     if len(open_steps) < 4:
         return
     values = wall[open_steps].astype(np.float64)
-    middle = float(np.median(values))
-    mad = _SCALE_OF_MAD * float(np.median(np.abs(values - middle)))
+    middle = float(median(values))
+    mad = _SCALE_OF_MAD * float(median(np.abs(values - middle)))
     for i in open_steps:
         distance = abs(float(wall[i]) - middle)
         if distance > max(_OUTLIER_MADS * mad, _OUTLIER_SHARE * middle):

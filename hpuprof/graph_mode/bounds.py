@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Ints, any_of, kinds_of, stable_order
+from hpuprof.model.arrays import Ints, any_of, kinds_of, median, stable_order
 from hpuprof.model.intervals import Intervals, contains, measure, union, union_of
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
 from hpuprof.model.schema import Activity, Cause, DeviceKind
@@ -126,7 +126,7 @@ def _paced(view: RankView, windows: Intervals) -> float | None:
     again[kinds_of(kernel)[1]] = False
     elsewhere = measure(union_of(*(view.states[cause] for cause in _BETWEEN)), start[:-1], start[1:])
     apart = (np.diff(start) - elsewhere)[(again & inside)[1:] & inside[:-1]]
-    return float(np.median(apart) * inside.sum()) if len(apart) >= MIN_LAUNCHES else None
+    return float(median(apart) * inside.sum()) if len(apart) >= MIN_LAUNCHES else None
 
 
 class Evidence(Struct, frozen=True):

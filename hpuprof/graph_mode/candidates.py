@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.prediction import Interval, Option
 from hpuprof.what_if.uncertainty import interval
 
@@ -98,12 +98,12 @@ class Candidate(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def median_ns(self) -> float:
         """Median step time [ns]."""
-        return float(np.median(self.step_ns))
+        return float(median(self.step_ns))
 
     @property
     def ceiling(self) -> float:
         """Upper bound of the speed-up, 95th percentile."""
-        return float(np.percentile(self.reach, 95))
+        return float(percentiles(self.reach, 95))
 
     def interval(self) -> Interval:
         """Return the speed-up; where the bound cuts half of the samples it is one: not more than that."""

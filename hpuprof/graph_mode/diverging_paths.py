@@ -16,7 +16,7 @@ from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE
 from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes, alike_until
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, among
 from hpuprof.model.schema import Role
 
 MAX_PERIOD = 20
@@ -136,7 +136,7 @@ def _fork(stream: Tokens, words: list[str], module: int, alike: list[int], behin
     text += f", {many(len(others), 'more path')}" if others else ""
     position = stream.position[here].tolist()
     near = (p for p in (*position[at : at + 1], *reversed(position[:at]), *position[at:]) if p >= 0)
-    away = np.setdiff1d(np.arange(len(alike)), usual)
+    away = np.flatnonzero(~among(np.arange(len(alike)), np.array(usual)))
     return Fork(module, np.array(alike, dtype=np.int64), away, next(near, -1), text)
 
 

@@ -12,7 +12,7 @@ from hpuprof.graph_mode.bounds import Evidence
 from hpuprof.graph_mode.candidates import Candidate, OptionKey
 from hpuprof.graph_mode.collective_skeleton import together_ns
 from hpuprof.graph_mode.joint import Joint
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Basis, CollectiveSkeleton, Constant, Prediction
 from hpuprof.model.tables import FileRow
@@ -67,7 +67,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Samples of the step time now [ns]; of ranks that are not replayed together, the median one."""
         if self.joint and self.predictions[0].base == "profiled":
             return self.joint.base_samples
-        samples: Floats = np.median([base_of(p) for p in self.predictions], axis=0)
+        samples: Floats = median([base_of(p) for p in self.predictions], axis=0)
         return samples
 
     def of_other_runs(self, times: Floats) -> Floats:
@@ -87,7 +87,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def base_ns(self) -> float:
         """The step time now [ns]."""
-        return float(np.median(self.base_samples))
+        return float(median(self.base_samples))
 
     @cached_property
     def together_error(self) -> float | None:
@@ -135,12 +135,12 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The shortest step that the device allows [ns]: its critical path, and what its busiest stream needs."""
         found = Evidence.of(self.predictions)
         stream = 0.0 if found is None else max(p.profiled_step_ns for p in self.predictions) / found.high
-        return max(float(np.median(self.behind)) * max(self.critical_ns, stream), 1.0)
+        return max(float(median(self.behind)) * max(self.critical_ns, stream), 1.0)
 
     @property
     def reach(self) -> float:
         """Upper bound of the speed-up by what the device must do, 95th percentile."""
-        return float(np.percentile(self.base_samples, 95)) * (1 + self.spread) / self.least_ns
+        return float(percentiles(self.base_samples, 95)) * (1 + self.spread) / self.least_ns
 
     def _replayed_together(self, skeletons: Sequence[CollectiveSkeleton | None]) -> float | None:
         """Return the step time [ns] of all ranks with these collectives; None where they do not fit together."""
@@ -168,7 +168,7 @@ def candidates_of(job: Job) -> list[Candidate]:
             step_ns = step_ns * one_step_noise(len(step_ns), job.idle_fraction)
         # The host's share outside a region that one rank makes of the step time holds for that rank alone.
         outside_ns = 0.0 if joint else max(o.host_outside_low_ns for o in options)
-        least_ns = max(job.least_ns, outside_ns * float(np.median(job.behind)))
+        least_ns = max(job.least_ns, outside_ns * float(median(job.behind)))
         found.append(Candidate(options, step_ns, job.base_samples, uncorrected_ns, least_ns))
     return found
 

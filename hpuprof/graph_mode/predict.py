@@ -20,7 +20,7 @@ from hpuprof.graph_mode.bounds import span_of
 from hpuprof.graph_mode.operator_regions import regions_without_links
 from hpuprof.graph_mode.regions import LoopParts, accumulates, launch_regions, loop_parts
 from hpuprof.ingest.dialects import FAMILIES
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, median
 from hpuprof.model.intervals import measure, union_of
 from hpuprof.model.prediction import Constant, Option, Prediction, ProfilingPrior, Reason
 from hpuprof.model.schema import Activity
@@ -152,7 +152,7 @@ def _predict_with(
         seen,
         accumulates=accumulates(parts.optimizer, view.steps.start, view.steps.end),
         base=settings.base,
-        base_step_ns=float(settings.unprofiled_ns or np.median(compared.times)),
+        base_step_ns=float(settings.unprofiled_ns or median(compared.times)),
         base_samples=b"" if settings.unprofiled_ns else pack(compared.times),
         base_spread=float(noise),
         profiled_step_ns=float(timed.dur.mean()),

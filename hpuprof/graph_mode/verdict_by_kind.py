@@ -11,6 +11,7 @@ import numpy as np
 
 from hpuprof.graph_mode.verdict import Decision, decide
 from hpuprof.graph_mode.verdict_words import together
+from hpuprof.model.arrays import median
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import StepKindRow
@@ -67,7 +68,7 @@ def _mix(lead: _Kinds, decided: dict[KindKey, Decision]) -> tuple[Interval | Non
         return None, None
     for key, decision in known.items():
         row, base, gain = lead.rows[key], decision.answer.base_step_ns or 0.0, decision.speedup
-        pays = decision.answer.verdict != "no" and gain is not None and float(np.median(gain)) > 1.0
+        pays = decision.answer.verdict != "no" and gain is not None and float(median(gain)) > 1.0
         now += row.steps * base
         then = then + row.steps * base / (gain if gain is not None and pays else np.ones(1))
         fraction += row.time_fraction

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from hpuprof.graph_mode.bounds import COLD_CALLS, GAIN, LIKELY, LOSS, Evidence
 from hpuprof.graph_mode.candidates import Candidate, RegionName
 from hpuprof.graph_mode.refusals import LONGER, STEP_TIME, Refusal
+from hpuprof.model.arrays import median
 from hpuprof.model.durations import duration
 from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction, Verdict
 
@@ -73,9 +72,9 @@ def from_pace(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Predict
 
 def out_of_reach(best: Candidate, ranked: list[Candidate]) -> list[str]:
     """Say what removing obstacles would gain, where that is a tenth more than what is available now."""
-    blocked = [(float(np.median(c.speedup)), c) for c in ranked if c.blocked_by and not c.key.drops_sync]
+    blocked = [(float(median(c.speedup)), c) for c in ranked if c.blocked_by and not c.key.drops_sync]
     speedup, other = max(blocked, key=lambda found: found[0], default=(0.0, best))
-    if not blocked or best.blocked_by or speedup < 1.1 * float(np.median(best.speedup)):
+    if not blocked or best.blocked_by or speedup < 1.1 * float(median(best.speedup)):
         return []
     what = what_is_captured(other.key.region)
     return [f"without {', '.join(other.blocked_by)}, {what} could be captured: {_times(speedup)}"]

@@ -29,7 +29,7 @@ from hpuprof.ingest.scan import ScannedRows
 from hpuprof.ingest.slice_rows import BETWEEN, EventSlices, Slices
 from hpuprof.ingest.sync_rows import SyncNotes
 from hpuprof.ingest.wire import NO_ARGS, Event
-from hpuprof.model.arrays import Codes, Ints, Mask
+from hpuprof.model.arrays import Codes, Ints, Mask, any_of
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows, Trace, Track, Trouble
 
@@ -365,7 +365,7 @@ class Normaliser:
         written = [code for code, rule in enumerate(rules) if rule and rule.kind and rule.kind != HostKind.RUNTIME]
         used: set[int] = set()
         for cat, track in zip(self.host.parts["cat"], self.host.parts["track"], strict=True):
-            used.update(np.unique(track[np.isin(cat, written)]).tolist())
+            used.update(np.flatnonzero(np.bincount(track[any_of(cat, written)])).tolist())
         keys = list(self.tracks)
         return {str(keys[code][0]) for code in used}
 

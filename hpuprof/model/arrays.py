@@ -25,11 +25,18 @@ def int64s(values: npt.NDArray[np.integer]) -> Ints:
 
 
 def any_of(kinds: npt.NDArray[Any], chosen: Iterable[int | np.int8]) -> Mask:
-    """Whether each row is of one of the chosen kinds, numbers of 8 bits; much sooner than np.isin."""
+    """Whether each row is of one of the chosen kinds, a few numbers; much sooner than np.isin."""
     found: Mask = np.zeros(len(kinds), dtype=np.bool_)
     for kind in chosen:
         found |= kinds == kind
     return found
+
+
+def among(values: npt.NDArray[np.integer], chosen: npt.NDArray[np.integer]) -> Mask:
+    """Whether each value is one of many chosen ones: np.isin where numbers lie far apart, without loading numpy.ma."""
+    chosen = np.sort(chosen)
+    found: Mask = np.zeros(len(values), dtype=np.bool_)
+    return chosen.take(chosen.searchsorted(values), mode="clip") == values if len(chosen) else found
 
 
 def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
@@ -39,6 +46,37 @@ def distinct(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     """
     values = np.sort(values)
     return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
+
+
+def median(values: npt.ArrayLike, axis: int | None = None) -> Any:
+    """Return what np.median does of integers or floats, NaN for none: sooner for few, and without loading numpy.ma."""
+    values = np.asarray(values)
+    values, axis = (values.ravel(), 0) if axis is None else (values, axis)
+    count = values.shape[axis]
+    if not count:
+        return np.full(np.delete(values.shape, axis), np.nan)[()]
+    low, high = (count - 1) // 2, count // 2
+    unsure = values.dtype.kind == "f"
+    ordered = np.partition(values, (low, high, count - 1) if unsure else (low, high), axis=axis)
+    middle = np.add(ordered.take(low, axis), ordered.take(high, axis), dtype=np.float64) / 2
+    if not unsure:
+        return middle
+    last = ordered.take(count - 1, axis)  # NaN, if any value is
+    return np.where(np.isnan(last), last, middle)[()]
+
+
+def percentiles(values: npt.ArrayLike, wanted: npt.ArrayLike) -> Any:
+    """Return what np.percentile does of integers or floats along their first axis, without loading numpy.ma."""
+    values = np.asarray(values)
+    at = (len(values) - 1) * np.true_divide(wanted, 100)
+    before = np.floor(at).astype(np.int64)
+    after = np.minimum(before + 1, len(values) - 1)
+    ordered = np.partition(values, [*np.ravel(before), *np.ravel(after), len(values) - 1], axis=0)
+    part = np.reshape(at - before, (*before.shape, *[1] * (values.ndim - 1)))
+    low, high = ordered.take(before, axis=0), ordered.take(after, axis=0)
+    apart = high - low
+    found = np.where(part < 0.5, low + apart * part, high - apart * (1 - part))
+    return np.where(np.isnan(ordered[-1]), np.nan, found)[()]
 
 
 def kinds_of(values: npt.NDArray[np.integer]) -> tuple[Ints, Ints, Ints]:

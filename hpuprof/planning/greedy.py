@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.graph_mode.refusals import NO_TRACE
 from hpuprof.graph_mode.verdict import Decision, decide
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.abstain import not_linked, refusal_of, refused
@@ -79,7 +79,7 @@ def _priced(pricing: Pricing, situation: Situation) -> list[Priced]:
     for remedy in REMEDIES:
         for change in remedy.find(situation):
             try:
-                found.append((1.0 - float(np.median(few.least_share([change]))), remedy, change))
+                found.append((1.0 - float(median(few.least_share([change]))), remedy, change))
             except CrosswiseError:
                 continue
     found.sort(key=lambda candidate: -candidate[0])
@@ -102,7 +102,7 @@ def _ceiling_after(first: Change, change: Change, pricing: Pricing) -> float:
         return 0.0
     gone = replace(change, edit=change.ideal or change.edit, uncertain=False)
     try:
-        return float(np.median(pricing.share([first]) - pricing.share([first, gone])))
+        return float(median(pricing.share([first]) - pricing.share([first, gone])))
     except CrosswiseError:
         return 0.0
 
@@ -137,12 +137,12 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
                 order=order,
                 **_columns("before", told_before),
                 **_columns("after", told_after),
-                **_saved("gain", before, after, float(np.median(told_before) - np.median(told_after))),
+                **_saved("gain", before, after, float(median(told_before) - median(told_after))),
                 then=pricing.sets_the_step(done),
             )
             before, told_before, share = after, told_after, with_it
         rest = [p for p in self.priced if p not in taken]
-        for priced in sorted(rest, key=lambda p: float(np.median(p.share))):
+        for priced in sorted(rest, key=lambda p: float(median(p.share))):
             excluded = any(_together(priced.change, change) for change in done)
             yield self._row(priced, "excluded" if excluded else "not_chosen" if chosen else "adds_nothing")
 
@@ -152,7 +152,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         for name in names:
             mine = [p for p in self.priced if p.remedy.name == name]
             if mine:
-                found.append(min(mine, key=lambda p: float(np.median(p.share))))
+                found.append(min(mine, key=lambda p: float(median(p.share))))
         return found
 
     def _greedy(self) -> list[Priced]:
@@ -189,17 +189,17 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         all its outcomes, unless it clears the way of another one.
         """
         best, clearing = WORTH, {name for p in open_ones for name in p.change.after}
-        for candidate in sorted(open_ones, key=lambda p: float(np.median(p.share))):
+        for candidate in sorted(open_ones, key=lambda p: float(median(p.share))):
             changes = [*done, candidate.change]
             told = self._told(candidate, first=not done)
             try:
                 least = WORTH if candidate.remedy.name in clearing else ALIKE * best
-                if told is None and float(np.median(share - few.best_share(changes))) < least:
+                if told is None and float(median(share - few.best_share(changes))) < least:
                     continue
                 with_it = few.share(changes)
             except CrosswiseError:
                 continue
-            gain = float(np.median(share - with_it if told is None else told[::FEW]))
+            gain = float(median(share - with_it if told is None else told[::FEW]))
             best = max(best, gain)
             yield gain, candidate, with_it
 
@@ -240,7 +240,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             title=remedy.title,
             where=change.where,
             per_step=change.per_step,
-            ceiling_ns=float(np.percentile(ceiling, 95)),
+            ceiling_ns=float(percentiles(ceiling, 95)),
             reason=reason,
             advice=remedy.advice,
             code=change.code or remedy.code_for(self.family),
@@ -251,14 +251,14 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         )
         if after is None:
             after = base * (1.0 - self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True))
-        alone = _saved("alone", base, after, float(np.median(base) - np.median(after)))
+        alone = _saved("alone", base, after, float(median(base) - median(after)))
         return msgspec.structs.replace(row, **alone)
 
 
 def _columns(name: str, samples: Floats) -> dict[str, float]:
     """Return the columns of a quantity: 5th percentile, median, 95th percentile."""
-    low, median, high = (float(x) for x in np.percentile(samples, [5, 50, 95]))
-    return {f"{name}_low_ns": low, f"{name}_ns": median, f"{name}_high_ns": high}
+    low, middle, high = (float(x) for x in percentiles(samples, [5, 50, 95]))
+    return {f"{name}_low_ns": low, f"{name}_ns": middle, f"{name}_high_ns": high}
 
 
 def _saved(name: str, before: Floats, after: Floats, middle: float) -> dict[str, float]:

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hpuprof.graph_mode.predict import Replay
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, median
 from hpuprof.planning.pace import set_by_workers, unseen_pace
 from hpuprof.planning.remedy import Change
 from hpuprof.what_if.play import Sample, pace
@@ -145,7 +145,7 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
             waited = self.share(changes) * self.now <= self.batches[self.at] * _left_of_pace(changes, 0.5) * (
                 1.0 + TINY
             )
-            if np.median(waited) > 0:
+            if median(waited) > 0:
                 return "host"
         schedule = self._applied(tuple(changes), 0.5).schedule
         sample = self._middle

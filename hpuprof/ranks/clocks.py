@@ -21,7 +21,7 @@ from itertools import combinations
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, median
 from hpuprof.model.clock import GivenClock
 
 SENDS, RECEIVES = 1, 2
@@ -194,7 +194,7 @@ def _solve(hosts: int, edges: Mapping[tuple[int, int], _Edge], middle: int, slac
         drift,
         np.where(np.isfinite(bottom), bottom, np.nan),
         np.where(np.isfinite(top), top, np.nan),
-        np.array([float(np.median(np.concatenate(r))) if r else np.nan for r in residuals]),
+        np.array([float(median(np.concatenate(r))) if r else np.nan for r in residuals]),
         matches,
         infeasible,
         component,
@@ -205,21 +205,21 @@ def _line(edge: _Edge) -> tuple[float, float]:
     """Return a robust offset and drift: the line through an edge's differences of ends."""
     count = len(edge.gap)
     if count < _MIN_SLOPE_POINTS:
-        return float(np.median(edge.gap)), 0.0
+        return float(median(edge.gap)), 0.0
     pick = np.linspace(0, count - 1, min(count, _SLOPE_POINTS)).astype(np.int64)
     order = np.argsort(edge.time[pick], kind="stable")
     t, y = edge.time[pick][order], edge.gap[pick][order]
     i, j = np.triu_indices(len(t), 1)
     apart = t[j] - t[i]
     far = apart > 0.25 * (t[-1] - t[0])  # close pairs carry no slope
-    slope = float(np.median((y[j] - y[i])[far] / apart[far])) if far.any() else 0.0
+    slope = float(median((y[j] - y[i])[far] / apart[far])) if far.any() else 0.0
     slope = min(max(slope, -MAX_DRIFT), MAX_DRIFT)
     left = y - slope * t
-    noise = max(_END_NOISE_NS, 1.4826 * float(np.median(np.abs(left - np.median(left)))))
+    noise = max(_END_NOISE_NS, 1.4826 * float(median(np.abs(left - median(left)))))
     # Standard error of a slope over evenly spread points; a drift below three of them is indistinguishable from none.
     if abs(slope) * float(t[-1] - t[0]) < 3 * noise * (12 / len(t)) ** 0.5:
         slope = 0.0
-    return float(np.median(edge.gap - slope * edge.time)), slope
+    return float(median(edge.gap - slope * edge.time)), slope
 
 
 def _certify(edges: list[_Edge], lines: list[tuple[float, float]], slack: float) -> tuple[Floats, Floats, list[int]]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hpuprof.analysis.groups import members
 from hpuprof.ingest.dialect_collectives import SYMMETRIC
-from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.arrays import Ints, Mask, distinct, median
 from hpuprof.model.clock import GivenClock
 from hpuprof.ranks.clocks import RECEIVES, SENDS, Clocks, contradictions, estimate, given_clocks
 from hpuprof.ranks.matching import Matching, RankCalls
@@ -166,7 +166,7 @@ def _typical(kind: Ints, transfer: Ints, whole: Mask, most: Mask) -> dict[int, i
     some = np.flatnonzero(most)
     for code, places in members(kind[some]):
         mine = some[places]
-        out[code] = int(np.median(transfer[mine[whole[mine]] if whole[mine].any() else mine]))
+        out[code] = int(median(transfer[mine[whole[mine]] if whole[mine].any() else mine]))
     return out
 
 
@@ -178,10 +178,10 @@ def transfer_ns(matching: Matching, timed: Timed) -> Ints:
 def medians(matching: Matching, values: Ints) -> Ints:
     """Return for each collective the median of a column of its members, as integers."""
     out = np.zeros(len(matching), dtype=np.int64)
-    for count in np.unique(matching.count).tolist():
+    for count in distinct(matching.count).tolist():
         rows = np.flatnonzero(matching.count == count)
         table = matching.first[rows][:, None] + np.arange(count)[None, :]
-        out[rows] = np.median(values[table], axis=1).astype(np.int64)
+        out[rows] = median(values[table], axis=1).astype(np.int64)
     return out
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from hpuprof.analysis.groups import members
 from hpuprof.ingest.dialect_collectives import PAIRED, UNEVEN
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, distinct, median
 from hpuprof.model.collective_calls import CallGroup, CallKind, Calls
 from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
 
@@ -235,16 +235,16 @@ def _commonest(slot: Ints, code: Ints, said: Ints) -> tuple[Ints, int]:
     slots, codes = found // many, found % many
     order = np.lexsort((codes, -often, slots))
     common = codes[order][np.append([True], slots[1:] != slots[:-1])]  # slots ascend either way
-    contradict = np.bincount(np.unique(slot * many + said[code]) // many) > 1
+    contradict = np.bincount(distinct(slot * many + said[code]) // many) > 1
     return common, int(contradict.sum())
 
 
 def _by_sequence(ranks: Sequence[RankCalls], sequences: list[tuple[int, Ints]]) -> list[Ints] | None:
     """Assign slots by sequence number; None if a trace lacks or repeats one."""
     numbers = [ranks[position].calls.sequence[calls] for position, calls in sequences]
-    if any((n < 0).any() or len(np.unique(n)) < len(n) for n in numbers):
+    if any((n < 0).any() or len(distinct(n)) < len(n) for n in numbers):
         return None
-    every = np.unique(np.concatenate(numbers))
+    every = distinct(np.concatenate(numbers))
     return [np.searchsorted(every, n).astype(np.int64) for n in numbers]
 
 
@@ -293,7 +293,7 @@ def _step_order(labels_of: list[tuple[str, ...]]) -> dict[str, int]:
     offset_of: dict[str, float] = {}
     for labels in sorted(labels_of, key=lambda labels: (-len(labels), labels)):
         known = [offset_of[label] - i for i, label in enumerate(labels) if label in offset_of]
-        offset = float(np.median(known)) if known else 0.0
+        offset = float(median(known)) if known else 0.0
         for i, label in enumerate(labels):
             offset_of.setdefault(label, offset + i)
     ordered = sorted(offset_of, key=lambda label: (offset_of[label], label))
@@ -336,12 +336,12 @@ def _assign_slots(
     for index, within, own, at in rows:
         gaps = (at - lead[3]).astype(np.float64) if len(at) == len(model) else None
         steady = gaps is not None and (
-            not within_step or not len(gaps) or np.abs(gaps - np.median(gaps)).max() <= 2 * _GAP_NS
+            not within_step or not len(gaps) or np.abs(gaps - median(gaps)).max() <= 2 * _GAP_NS
         )
         if tuple(own.tolist()) == model and steady:
             slots[index][within] = base + np.arange(len(own))
             if len(own):
-                shifts[index] = float(np.median(at - lead[3])) + shifts.get(lead[0], 0.0)
+                shifts[index] = float(median(at - lead[3])) + shifts.get(lead[0], 0.0)
         else:
             others.append((index, within, own, at))
     extra = len(codes)
@@ -390,7 +390,7 @@ def _shift(codes: Ints, when: np.ndarray, own: Ints, at: np.ndarray, guess: floa
             break
     # Of windows with as many pairs, take the one nearest to earlier steps' shift.
     start = best[np.argmin(np.abs(best + width / 2 - guess))] if guess is not None else best[0]
-    return float(np.median(gaps[(gaps >= start) & (gaps <= start + width)]))
+    return float(median(gaps[(gaps >= start) & (gaps <= start + width)]))
 
 
 def _align(codes: list[int], when: np.ndarray, own: list[int], at: np.ndarray) -> list[int | None]:
@@ -399,7 +399,7 @@ def _align(codes: list[int], when: np.ndarray, own: list[int], at: np.ndarray) -
     if n * m > _WIDE_DP:
         return _nearest(codes, when, own, at)
     spacing = np.diff(np.sort(when))
-    gap = max(1.0, min(_GAP_NS, float(np.median(spacing)) / 2 if len(spacing) else _GAP_NS))
+    gap = max(1.0, min(_GAP_NS, float(median(spacing)) / 2 if len(spacing) else _GAP_NS))
     cost = np.minimum(np.abs(at[:, None] - when[None, :]), 1e15)
     cost[np.array(own)[:, None] != np.array(codes)[None, :]] = np.inf
     best = np.empty((n + 1, m + 1))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.model.arrays import Floats, Mask
+from hpuprof.model.arrays import Floats, Mask, median
 from hpuprof.ranks.lines import Line, levels, like
 from hpuprof.ranks.suspects import Division, Suspect
 from hpuprof.what_if.graph import CrosswiseError
@@ -215,7 +215,7 @@ def _usual(lines: Sequence[Line], r: int, pool: Sequence[int]) -> dict[str, dict
     """Return what the ranks of a pool work in the steps of another one, the median [ns], by side and step."""
     steps = sorted({step for _, step in lines[r].totals if step >= 0})
     totals = [lines[q].totals for q in pool]
-    return {side: {n: float(np.median([t.get((side, n), 0.0) for t in totals])) for n in steps} for side in SIDES}
+    return {side: {n: float(median([t.get((side, n), 0.0) for t in totals])) for n in steps} for side in SIDES}
 
 
 def _like(own: Line, donor: Line, by_side: dict[str, dict[int, float]], variant: int) -> Floats:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from hpuprof.analysis.groups import members, percentile
 from hpuprof.ingest.dialect_collectives import BY_NAME
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, distinct, median
 from hpuprof.model.clock import GivenClock
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE, Calls, unpack
 from hpuprof.model.job_rows import RankCycleRow
@@ -111,7 +111,7 @@ def across_ranks(
         named=next((row for row in suspects if row.named), None),
         divided=_divided(trusted, verdict),
         causes={a: int(by[list(named.ranks)].sum()) for a, by in waits.blame_by.items()} if named else {},
-        slower=float(np.median([by for _, by in named.slower])) if named and named.slower else None,
+        slower=float(median([by for _, by in named.slower])) if named and named.slower else None,
         steps=trusted.steps if trusted else waits.steps,
         replay=trusted,
         stopped=_stopped(ranks, matching),
@@ -164,7 +164,7 @@ def _windows(steps: list[tuple[int, int, bool]], calls: Calls) -> tuple[tuple[in
     end = done.copy()
     inside = calls.step >= 0
     np.maximum.at(done, calls.step[inside], calls.end[inside])
-    if np.median(done[:-1] - end[1:]) <= 0:
+    if median(done[:-1] - end[1:]) <= 0:
         return tuple(steps)
     done = np.maximum.accumulate(done)
     begin = np.append(steps[0][0], done[:-1])
@@ -181,7 +181,7 @@ def _clock_label(timed: Timed) -> str | None:
         return "one host"
     component = timed.clocks.component
     shared = component[component >= 0]
-    if len(np.unique(shared)) == len(shared):
+    if len(distinct(shared)) == len(shared):
         # No clocks are related; ranks that share one can still be compared.
         return "one host" if len(timed.placement.of_rank) > len(timed.placement.names) else None
     return timed.clocks.mode
@@ -272,9 +272,7 @@ def _collective_rows(
         size = len(group.ranks)
         # Sizes that differ between ranks by design (all-to-all) count with their median.
         sizes = sent[taking]
-        message = (
-            kind.bytes if kind.bytes >= 0 else int(np.median(sizes)) if len(sizes) and (sizes >= 0).all() else None
-        )
+        message = kind.bytes if kind.bytes >= 0 else int(median(sizes)) if len(sizes) and (sizes >= 0).all() else None
         speed = message / typical * 1e9 if typical and typical > 0 and message else None
         factor = BY_NAME[kind.op].bus_factor if kind.op in BY_NAME else None
         rows.append(
@@ -458,7 +456,7 @@ def _stopped(ranks: Sequence[RankCalls], matching: Matching) -> list[EarlyStop]:
         latest = np.full(len(ranks), -1, dtype=np.int64)
         np.maximum.at(latest, matching.rank[rows_of[g]], matching.slot[which[rows_of[g]]])
         lasts = {i: int(latest[i]) for i in here}
-        typical = int(np.median(list(lasts.values())))
+        typical = int(median(list(lasts.values())))
         steps = max((len(ranks[i].steps) for i in here), default=1)
         margin = max(2, -(-len(mine) // max(steps, 1)))
         for i, last in lasts.items():
@@ -494,7 +492,7 @@ def _notes(
 ) -> list[tuple[str, str, int]]:
     found = []
     component = timed.clocks.component
-    parts = len(np.unique(component[component >= 0])) + int((component < 0).sum())
+    parts = len(distinct(component[component >= 0])) + int((component < 0).sum())
     if parts > 1:
         found.append(("HP140", f"{len(component)} clocks fall into {parts} unrelated sets", parts))
     if timed.placement.split:

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Floats, Ints, distinct, median
 from hpuprof.model.launch_schedule import LaunchSchedule, unpack_schedule
 from hpuprof.ranks.clocks import Clocks
 from hpuprof.ranks.collectives import LATE_NS, Timed, gather, medians
@@ -194,8 +194,8 @@ def _members(
         inside = slice(int(matching.first[c]), int(matching.first[c + 1]))
         here = set(matching.rank[inside].tolist())
         absent = [position[r] for r in group.ranks if r in position and position[r] not in here]
-        finish = int(np.median(timed.end[inside]))
-        waits = int(np.median(latest[c] - timed.start[inside]))
+        finish = int(median(timed.end[inside]))
+        waits = int(median(latest[c] - timed.start[inside]))
         came = latest[c] - waits
         expected = typical.get(int(matching.kind[c]))
         culprit, due = -1, came
@@ -259,7 +259,7 @@ def _timelines(
     out: dict[tuple[int, Group], tuple[Ints, ...]] = {}
     for r in range(len(ranks)):
         mine = np.flatnonzero(matching.rank == r)
-        for g in np.unique(group_of[mine]).tolist():
+        for g in distinct(group_of[mine]).tolist():
             rows = mine[group_of[mine] == g]
             out[r, matching.groups[g]] = (matching.slot[timed.which[rows]], timed.start[rows], timed.end[rows])
     return out

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpuprof.analysis.groups import percentile
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, distinct, median
 from hpuprof.model.collective_calls import ACTIVITIES_BEFORE
 from hpuprof.model.intervals import measure, union
 from hpuprof.ranks.collectives import Timed, exposed_wait, gather, transfer_ns
@@ -162,7 +162,7 @@ def _decisive_activity(ranks: Sequence[RankCalls], matching: Matching, timed: Ti
         anchor[mine] = np.where(at >= 0, of_call[order[np.maximum(at, 0)]], -1) if len(order) else -1
     # Members are sorted by collective, then rank: one key finds a rank's member of another collective.
     keys = timed.which * len(ranks) + matching.rank
-    for count in np.unique(matching.count[rows]).tolist():
+    for count in distinct(matching.count[rows]).tolist():
         some = rows[matching.count[rows] == count]
         table = matching.first[some][:, None] + np.arange(count)[None, :]
         back = anchor[timed.last[some]]
@@ -198,7 +198,7 @@ def _steps_late(
     if not len(rows):
         return out, 0
     mean = [float(np.mean([w for _, w, _ in r.steps])) for r in ranks if r.steps]
-    floor = STEP_WAIT_SHARE * float(np.median(mean)) * len(ranks) if mean else 0.0
+    floor = STEP_WAIT_SHARE * float(median(mean)) * len(ranks) if mean else 0.0
     sums: dict[int, Counter[int]] = {}
     for s, r, ns in zip(at[rows].tolist(), last_rank[rows].tolist(), caused[rows].tolist(), strict=True):
         sums.setdefault(s, Counter())[r] += ns

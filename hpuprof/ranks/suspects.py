@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.groups import members
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Floats, Ints, median
 from hpuprof.ranks.collectives import Timed, transfer_ns
 from hpuprof.ranks.matching import Matching, RankCalls
 from hpuprof.ranks.parallelism import Use
@@ -141,7 +141,7 @@ def links(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, family: 
             there = abs(int(np.diff(matching.groups[kind.group].ranks)[0])) if matching.groups[kind.group].peers else 0
             what = there or int(family[kind.group]), kind.op, kind.bytes, kind.dtype
             alike[what].append(kind.group)
-            medians[kind.group, what] = float(np.median(transfer[rows]))
+            medians[kind.group, what] = float(median(transfer[rows]))
             rows_of[kind.group, what] = rows
     slower: dict[tuple[int, ...], list[tuple[int, float]]] = defaultdict(list)
     for (group, what), rows in rows_of.items():
@@ -149,7 +149,7 @@ def links(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, family: 
         apart = mine.isdisjoint if not matching.groups[group].peers else mine.__ne__
         others = [medians[g, what] for g in alike[what] if apart(set(matching.groups[g].ranks))]
         if others:
-            by = medians[group, what] / max(1.0, float(np.median(others)))
+            by = medians[group, what] / max(1.0, float(median(others)))
             slower[tuple(sorted(mine))] += [(int(row), by) for row in rows]
     found = []
     for who, rows_by in slower.items():
@@ -167,5 +167,5 @@ def excess(suspect: Suspect, transfer: Floats, work: Floats) -> float:
         return float(sum(transfer[c] * (1 - 1 / by) for c, by in suspect.slower if by > 1))
     mine = np.zeros(len(work), dtype=bool)
     mine[list(suspect.ranks)] = True
-    over = work[mine] - np.median(work[~mine], axis=0)
-    return float(np.clip(np.median(over, axis=0), 0.0, None).sum())
+    over = work[mine] - median(work[~mine], axis=0)
+    return float(np.clip(median(over, axis=0), 0.0, None).sum())

@@ -12,7 +12,7 @@ from msgspec import Struct
 from hpuprof.analysis.groups import percentile
 from hpuprof.analysis.step_kinds import ACCUMULATING, UPDATING
 from hpuprof.analysis.steps import ANOTHER, MATTERS
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, median
 from hpuprof.model.metrics import METRICS, Metric, MetricSpec, Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
@@ -100,7 +100,7 @@ def overlap_degree(steps: Sequence[StepRow]) -> float | None:
 
 def _median(values: Sequence[int | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return float(np.median(known)) if known and len(known) == len(values) else None
+    return float(median(known)) if known and len(known) == len(values) else None
 
 
 def _matrix_efficiency(steps: Sequence[StepRow]) -> float | None:
@@ -117,8 +117,8 @@ def _spread(used: UsedSteps) -> float | None:
     for part in used.parts:
         walls = np.array([s.wall_ns for s in part.steps if s.used], dtype=np.float64)
         if len(walls) >= 3:
-            spreads.append(float(np.median(np.abs(walls - np.median(walls))) / np.median(walls)))
-    return float(np.median(spreads)) if spreads else None
+            spreads.append(float(median(np.abs(walls - median(walls))) / median(walls)))
+    return float(median(spreads)) if spreads else None
 
 
 def _host_pace(used: UsedSteps) -> Value:
@@ -146,7 +146,7 @@ def _slowdown(used: UsedSteps) -> float | None:
 def _update(used: UsedSteps) -> float | None:
     times = [_update_of(part) for part in used.parts]
     known = [ns for ns in times if ns is not None]
-    return float(np.median(known)) if known else None
+    return float(median(known)) if known else None
 
 
 def _update_of(part: RankPartial) -> float | None:
@@ -156,7 +156,7 @@ def _update_of(part: RankPartial) -> float | None:
     every = part.file.steps_per_update
     if every is None or not updating or (every > 1 and not gathering):
         return None
-    return float((every - 1) * np.median(gathering or [0]) + np.median(updating))
+    return float((every - 1) * median(gathering or [0]) + median(updating))
 
 
 def _short_launches(used: UsedSteps) -> float | None:
@@ -181,7 +181,7 @@ _COMPUTED: dict[str, Callable[[UsedSteps], Value]] = {
     "profiling_slowdown": _slowdown,
     "overlap_degree": lambda used: overlap_degree(used.steps),
     "update_time": _update,
-    "launches_per_step": lambda used: float(np.median([s.launches for s in used.steps])) if used.steps else None,
+    "launches_per_step": lambda used: float(median([s.launches for s in used.steps])) if used.steps else None,
     "short_launch_fraction": _short_launches,
     "peak_device_memory": _peak_memory,
     "flops_per_step": lambda used: _median([s.flops for s in used.steps]),

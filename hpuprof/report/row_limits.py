@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from hpuprof.ingest.discover import Identity
+from hpuprof.model.arrays import median
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.tables import LATE_TABLES, Row
@@ -26,7 +27,7 @@ def opened(results: Iterable[PackedPartial | FailedFile | RankPartial]) -> Itera
 def own_work_ns(part: RankPartial) -> int:
     """Return a rank's own work, for which others wait: the median of wall less exposed communication [ns]."""
     work = [s.wall_ns - (s.exposed_communication_ns or 0) for s in part.steps if s.used]
-    return int(np.median(np.array(work, dtype=np.int64))) if work else 0
+    return int(median(np.array(work, dtype=np.int64))) if work else 0
 
 
 def peak_bytes(part: RankPartial) -> int:

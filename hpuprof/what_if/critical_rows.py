@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from hpuprof.analysis.modules import ModuleCalls
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.tables import ModuleRow
 from hpuprof.model.what_if_rows import CriticalRow, KernelSequenceRow, SensitivityRow
 from hpuprof.what_if.criticality import Base
@@ -47,7 +47,7 @@ def critical_rows(base: Base) -> list[CriticalRow]:
     labels = [*parts.labels, *((name, "module") for name in parts.modules)]
     mean = time.mean(axis=1)
     order = sorted(np.flatnonzero(time.any(axis=1)).tolist(), key=lambda i: (i >= every, -mean[i], labels[i]))
-    total, slack = base.total(), np.median(base.slack(), axis=1)
+    total, slack = base.total(), median(base.slack(), axis=1)
     solved = sorted(order, key=lambda i: (-mean[i], labels[i]))[:MOST]
     drag = {i: base.step_without(i) if i < every else base.step_without_module(i - every) for i in solved}
     now = base.period.step_ns
@@ -128,7 +128,7 @@ def sensitivity_rows(base: Base) -> list[SensitivityRow]:
     for i in longest(base, total):
         steps = curve(base, i)
         middle = steps.mean(axis=1)
-        low, high = np.percentile(_with_model_error(now - steps[1:], now), [5, 95], axis=1)
+        low, high = percentiles(_with_model_error(now - steps[1:], now).T, [5, 95])
         columns: dict[str, Any] = {}
         for k, level in enumerate((75, 50, 25, 0)):
             columns[f"step_{level}_ns"] = float(middle[k + 1])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.model.arrays import Ints, distinct
+from hpuprof.model.arrays import Ints, among, distinct
 from hpuprof.what_if.critical_rows import critical_rows
 from hpuprof.what_if.criticality import Base
 from hpuprof.what_if.launch_model import LaunchModel
@@ -85,7 +85,7 @@ def _host(base: Base, model: LaunchModel, calls: Ints) -> Iterator[tuple[int, in
         share = np.concatenate([[0.0], np.cumsum(parts.piece_share[low:high])])
         edges = (int(program.before[call]) + np.rint(share * length).astype(np.int64)).tolist()
         yield from zip(edges, edges[1:], parts.owners.piece[low:high].tolist(), strict=False)
-    behind = np.intersect1d(previous[calls], calls)
+    behind = distinct(calls[among(calls, previous[calls])])
     columns = program.begin[behind], program.end[behind], parts.owners.cost[behind]
     yield from zip(*(column.tolist() for column in columns), strict=True)
 

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from hpuprof.model.arrays import Floats, Ints, distinct
+from hpuprof.model.arrays import Floats, Ints, distinct, median
 from hpuprof.what_if.parts import LATENCIES, Owners, Parts, parts_of
 from hpuprof.what_if.period import Cycle, Period, steady_step
 from hpuprof.what_if.play import HostWork, Sample, Weights, rounded
@@ -80,13 +80,14 @@ class Base(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def median_cost(self) -> Floats:
         """What each call costs in the median sample, shape `(calls,)`, ns."""
-        return np.median(self.work.cost, axis=1)
+        cost: Floats = median(self.work.cost, axis=1)
+        return cost
 
     def total(self) -> Floats:
         """Return the time of each part, on the cycle or not, as the median sample has it; shape `(parts,)`, ns."""
         owners, parts = self.parts.owners, self.parts
         out = np.zeros(len(parts.labels))
-        segment = np.median(self.work.segment, axis=1)
+        segment = median(self.work.segment, axis=1)
         np.add.at(out, owners.row, self.schedule.rows.dur)
         np.add.at(out, owners.cost, self.median_cost)
         np.add.at(out, owners.piece, segment[parts.piece_call] * parts.piece_share)

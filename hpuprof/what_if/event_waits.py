@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.groups import members
-from hpuprof.model.arrays import Ints, Mask, distinct
+from hpuprof.model.arrays import Ints, Mask, among, distinct
 from hpuprof.model.schema import HostKind, SyncKind
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.launched_rows import LaunchedRows
@@ -33,7 +33,7 @@ class RecordedWaits:
     def __init__(self, trace: Trace, rows: LaunchedRows) -> None:
         syncs, host = trace.syncs, trace.host
         recording = np.flatnonzero(host.kind == HostKind.RUNTIME)
-        recording = recording[np.isin(host.correlation[recording], syncs.record)]
+        recording = recording[among(host.correlation[recording], syncs.record)]
         when = dict(zip(host.correlation[recording].tolist(), host.start[recording].tolist(), strict=True))
         when.pop(-1, None)
         columns = (syncs.correlation, syncs.kind, syncs.stream, syncs.waits_on, syncs.record)
@@ -122,7 +122,7 @@ def _idle(rows: LaunchedRows, waits: RecordedWaits, correlation: Ints, called: I
         return np.zeros(len(called), dtype=bool)
     first = rows.launched[rows.start == np.array([starts[0] for starts in rows.all_start])[rows.lane]]
     after = np.minimum(np.searchsorted(rows.launched, called, side="right"), len(rows.launched) - 1)
-    idle: Mask = ~np.isin(correlation, waits.calls) & ~np.isin(rows.launched[after], first)
+    idle: Mask = ~among(correlation, waits.calls) & ~among(rows.launched[after], first)
     return idle
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.host_time import HostTime
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, median, percentiles
 from hpuprof.model.intervals import measure
 from hpuprof.what_if.event_waits import RecordedWaits
 from hpuprof.what_if.launched_rows import LaunchedRows
@@ -65,9 +65,9 @@ def host_waits(
             tail[i] = -1.0
             if waits[i]:
                 idle_costs.append(dur[i])
-    cheap = float(np.percentile(idle_costs, 10)) if idle_costs else 2_000.0
+    cheap = float(percentiles(idle_costs, 10)) if idle_costs else 2_000.0
     seen = [tail[i] for i in calls if tail[i] >= 0]
-    usual = float(np.median(seen)) if seen else 2_000.0
+    usual = float(median(seen)) if seen else 2_000.0
     for i in calls:
         if tail[i] >= 0:
             useful[i] = min(dur[i], cheap)

@@ -25,7 +25,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialect_activities import frees_memory
-from hpuprof.model.arrays import Codes, Floats, Ints, Mask, distinct
+from hpuprof.model.arrays import Codes, Floats, Ints, Mask, distinct, median
 from hpuprof.model.intervals import EMPTY, Intervals, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -356,11 +356,11 @@ def neighbours(steps: Steps, waiting: Intervals) -> Ints:
         return np.flatnonzero(used)
     lengths = steps.end - steps.start
     working = lengths - measure(waiting, steps.start, steps.end)
-    usual = float(np.median(working[used]))
+    usual = float(median(working[used]))
     outlier = np.array([reason == "outlier" for reason in steps.excluded], dtype=bool)
     waited = outlier & (np.abs(working - usual) <= SIMILAR * max(usual, 1.0))
     fits = used | waited
-    apart = np.append([True], steps.start[1:] - steps.end[:-1] > SIMILAR * np.median(lengths[used]))
+    apart = np.append([True], steps.start[1:] - steps.end[:-1] > SIMILAR * median(lengths[used]))
     run = np.cumsum(apart | ~fits | np.append([True], ~fits[:-1]))
     longest = int(np.argmax(np.bincount(run[fits])))
     found = np.flatnonzero(fits & (run == longest))

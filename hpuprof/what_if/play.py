@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from hpuprof import native
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, median, percentiles
 from hpuprof.what_if.constants import KERNEL_SCALES, kernel_lengths
 from hpuprof.what_if.graph import NEVER
 from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule
@@ -46,7 +46,7 @@ class Sample(Struct, frozen=True, eq=False):
 
     def median(self) -> Sample:
         """Return one sample, the median of each."""
-        return Sample(**{name: np.median(values, axis=0, keepdims=True) for name, values in asdict(self).items()})
+        return Sample(**{name: median(values, axis=0)[None] for name, values in asdict(self).items()})
 
     def and_(self, other: Sample) -> Sample:
         """Return these samples and others."""
@@ -134,7 +134,7 @@ class Pace(Struct, frozen=True, eq=False):
 
     def host_per_step(self, pick: slice, percentile: float = 50) -> float:
         """Return the main path's work per step, a percentile of some of the samples [ns]."""
-        return float(np.percentile(self.host[pick], percentile)) / self.steps
+        return float(percentiles(self.host[pick], percentile)) / self.steps
 
 
 def pace(schedule: Schedule, sample: Sample, *, host: bool = True) -> Pace:

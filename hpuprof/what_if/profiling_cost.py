@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Floats, Ints, percentiles
 from hpuprof.model.prediction import Constant, ProfilingPrior
 from hpuprof.model.schema import HostKind
 from hpuprof.what_if.constants import PROFILER_ROWS
@@ -105,7 +105,7 @@ def row_bound(view: RankView, row_costs: Floats, windows: tuple[Ints, Ints]) -> 
             spent = np.append(0.0, np.cumsum(costs[places]))
             lasted = host.start[mine][WINDOW:] - host.start[mine][:-WINDOW]
             ratios.append(lasted / (spent[WINDOW:-1] - spent[: -WINDOW - 1]))
-    return float(np.percentile(np.concatenate(ratios), DENSE)) if ratios else None
+    return float(percentiles(np.concatenate(ratios), DENSE)) if ratios else None
 
 
 def fit(

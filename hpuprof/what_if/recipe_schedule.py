@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Floats, Ints, median
 from hpuprof.model.intervals import EMPTY, Intervals, contains, union_of
 from hpuprof.what_if.capture import Captured
 from hpuprof.what_if.constants import PROFILER_ROWS
@@ -216,7 +216,7 @@ class _Capture:
         self.fixed, self.per_op = _flush_law(program)
         usual = np.array([0.0, 0.0])
         if len(program.launch):
-            usual = np.array([np.median(program.launch) if program.threaded else 0.0, np.median(program.launch_rows)])
+            usual = np.array([median(program.launch) if program.threaded else 0.0, median(program.launch_rows)])
         self.usual = _Piece(float(usual[0]), _CALL_ROW * usual[1])
         self.pending: list[tuple[int, _Job]] = []  # with the action that hands it over as recorded
         self.out = _Writer(program)

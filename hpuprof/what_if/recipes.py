@@ -20,7 +20,7 @@ from hpuprof.analysis.activations import Activations, work_activations
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import launch_calls, outermost
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Floats, Ints, Mask, distinct
+from hpuprof.model.arrays import Floats, Ints, Mask, among, distinct, median, percentiles
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, subtract, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
@@ -359,9 +359,9 @@ def _pin(
     reach = np.maximum.accumulate(np.append([np.iinfo(np.int64).min // 4], work.end)[:-1])
     previous, called = reach[mine], launched[order]
     idle = previous <= called
-    latency0 = float(np.median((start - called)[idle])) if idle.sum() >= 3 else DEFAULT_LATENCY
+    latency0 = float(median((start - called)[idle])) if idle.sum() >= 3 else DEFAULT_LATENCY
     gaps = (start - previous)[called + latency0 < previous]
-    gap0 = max(0.0, float(np.percentile(gaps, 25))) if len(gaps) >= 3 else DEFAULT_GAP
+    gap0 = max(0.0, float(percentiles(gaps, 25))) if len(gaps) >= 3 else DEFAULT_GAP
     early = called + latency0 > previous + gap0
     observed = (start - previous).astype(np.float64)
     latency = np.where(early, start - called, np.minimum(latency0, start - called)).astype(np.float64)
@@ -428,11 +428,11 @@ def _operators(view: RankView, actions: Actions, low: Ints, high: Ints) -> tuple
     rows = rows[np.argsort(host.start[rows], kind="stable")]
     start = host.start[rows]
     replays = np.sort(host.start[view.on_path & (host.activity == Activity.GRAPH_LAUNCH)])
-    replay = (actions.kind == Kind.CALL) & np.isin(actions.begin, replays)
+    replay = (actions.kind == Kind.CALL) & among(actions.begin, replays)
     giving = np.flatnonzero((actions.stop > actions.first) & ~replay)
     at = np.searchsorted(actions.begin[giving], start, side="left")
     action = np.where(at < len(giving), giving[np.minimum(at, max(0, len(giving) - 1))] if len(giving) else -1, -1)
-    bare = np.union1d(np.setdiff1d(giving, action), np.flatnonzero(replay)).astype(np.int64)
+    bare = distinct(np.append(giving[~among(giving, action)], np.flatnonzero(replay))).astype(np.int64)
     start = np.concatenate([start, actions.begin[bare]])
     action = np.concatenate([action, bare])
     order = np.argsort(start, kind="stable")

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.groups import members
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Floats, Ints, among, median, percentiles
 from hpuprof.what_if.event_waits import NONE, StreamWaits, guessed_waits
 from hpuprof.what_if.launched_rows import LaunchedRows
 
@@ -53,10 +53,10 @@ def row_terms(rows: LaunchedRows, begin: Ints, end: Ints, low: Ints, waits: Stre
     queued = np.maximum.accumulate(np.append([np.iinfo(np.int64).min], (start + rows.dur)[:-1]))
     idle = (_busy_until(rows, called) <= called) & (queued <= called) & rows.own
     seen = (start - called)[idle]
-    latency0 = float(np.median(seen)) if len(seen) >= 3 else DEFAULT_LATENCY
+    latency0 = float(median(seen)) if len(seen) >= 3 else DEFAULT_LATENCY
     latency0 = max(0.0, latency0)
     gaps = (start - previous)[(returned + latency0 < previous) & (start >= previous) & rows.own]
-    gap0 = float(np.percentile(gaps, 25)) if len(gaps) >= 10 else DEFAULT_GAP
+    gap0 = float(percentiles(gaps, 25)) if len(gaps) >= 10 else DEFAULT_GAP
     # The launch came last: its latency decides. A row without a launch of its own is tied to the launch before it.
     early = (called + latency0 > previous + gap0) | ~rows.own
     latency = np.where(early, start - called, np.minimum(latency0, start - called)).astype(np.float64)
@@ -94,7 +94,7 @@ def _lane_waits(
     until[late] = ends[before]
     row, source = np.append(waits.row, late), np.append(waits.source, before)
     decided = (ends[source] > expected[row]) & (ends[source] == until[row])
-    fresh = ~np.isin(guesses[0], row)
+    fresh = ~among(guesses[0], row)
     guessed = guesses[0][fresh]
     row, source = np.append(row, guessed), np.append(source, guesses[1][fresh])
     decided = np.append(decided, np.zeros(len(guessed), dtype=bool))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, median
 from hpuprof.model.prediction import CollectiveSkeleton
 from hpuprof.what_if.graph import NEVER
 from hpuprof.what_if.play import Sample, pass_through
@@ -43,7 +43,7 @@ class Collectives(Struct, frozen=True, eq=False):
         least = np.full(int(place.max(initial=0)) + 1, np.inf)
         np.minimum.at(least, place, recorded.rows.dur[rows])
         shortest = dict(zip(named.tolist(), least[place].tolist(), strict=True))
-        usual = int(np.median(counts)) if len(counts) else 0
+        usual = int(median(counts)) if len(counts) else 0
         fits = np.flatnonzero(counts == usual)
         if not usual or usual > MAX_COLLECTIVES or not len(fits):
             return cls(0, named[:0], shortest)

@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.prediction import Constant, Interval
 from hpuprof.what_if.constants import draw
 
@@ -98,7 +98,8 @@ def of_other_runs(times: Floats, *, told: bool) -> Floats:
     if told:
         return times
     found: Floats = times * np.exp(OTHER_RUN * Draws.make().normal[3])
-    return found * (np.median(times) / max(float(np.median(found)), 1.0))
+    found *= median(times) / max(float(median(found)), 1.0)
+    return found
 
 
 class Drawn(Struct, frozen=True, eq=False):
@@ -133,7 +134,7 @@ def unpack(samples: bytes) -> Floats:
 
 def interval(samples: Floats) -> Interval:
     """Return the median with the 90 % interval."""
-    low, middle, high = (float(x) for x in np.percentile(samples, [5, 50, 95]))
+    low, middle, high = (float(x) for x in percentiles(samples, [5, 50, 95]))
     return Interval(low=low, median=middle, high=high)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.model.arrays import Floats, Ints, Mask, distinct
+from hpuprof.model.arrays import Floats, Ints, Mask, among, distinct, median, percentiles
 from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after
@@ -80,13 +80,13 @@ def fitted(sizes: Ints, times: Floats) -> _Line | None:
     distinct, which = np.unique(sizes, return_inverse=True)
     if len(distinct) < LEAST_SIZES:
         return None
-    typical = np.array([np.median(times[which == i]) for i in range(len(distinct))])
+    typical = np.array([median(times[which == i]) for i in range(len(distinct))])
     low, high = np.triu_indices(len(distinct), 1)
-    beta = float(np.median((typical[high] - typical[low]) / (distinct[high] - distinct[low])))
+    beta = float(median((typical[high] - typical[low]) / (distinct[high] - distinct[low])))
     left = typical - beta * distinct
-    if beta <= 0 or (np.abs(left - np.median(left)) > OFF * typical).any():
+    if beta <= 0 or (np.abs(left - median(left)) > OFF * typical).any():
         return None
-    alpha_low, alpha_high = (float(q) for q in np.clip(np.percentile(left, [25, 75]), 0.0, typical.min()))
+    alpha_low, alpha_high = (float(q) for q in np.clip(percentiles(left, [25, 75]), 0.0, typical.min()))
     return _Line(alpha_low, alpha_high, beta) if alpha_high > 0 else None
 
 
@@ -152,7 +152,7 @@ class _Merge(Struct, frozen=True, eq=False):
         gone[program.call[self.last]] = False
         edited = replace(schedule, calls=schedule.calls.free(gone), rows=replace(schedule.rows, dur=dur, call=call))
         # In the recording they may have been over by then, so that no wait shows.
-        gradients = np.intersect1d(self.last, self.found.row[self.found.gradients])
+        gradients = distinct(self.last[among(self.last, self.found.row[self.found.gradients])])
         reduced, using = used_after(program, gradients, self.found.backward[1])
         needed = lane_waits(using, reduced, program.typical_gap)
         waits = edited.waits.also(needed).also(self._ready())

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.ingest.dialect_activities import waits_for_all_streams
-from hpuprof.model.arrays import Ints, Mask, distinct
+from hpuprof.model.arrays import Ints, Mask, among, distinct
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.row_edits import lane_waits, lasting, of_lanes, scaled
@@ -36,7 +36,7 @@ def find(situation: Situation) -> Iterator[Change]:
     rows = np.flatnonzero(ahead | late)
     computing = distinct(program.lane[program.kind == DeviceKind.COMPUTE])
     waits = program.lane_waits
-    awaited = np.isin(rows, waits.source[program.kind[waits.row] == DeviceKind.COMPUTE])
+    awaited = among(rows, waits.source[program.kind[waits.row] == DeviceKind.COMPUTE])
     if not (awaited | np.isin(program.lane[rows], computing)).any():
         return
     names = of.view.trace.host.name[program.row].tolist()
@@ -120,7 +120,8 @@ class _Copies(Struct, frozen=True, eq=False):
     def _joined(self, waits: Waits) -> Waits:
         """Return the waits for the copies of calls that wait for all streams, and still do."""
         rows, program = np.flatnonzero(self.ahead | self.late), self.program
-        calls = np.intersect1d(np.flatnonzero(self.every), waits.waiting[waits.by(Wait.DEVICE)])
+        calls = distinct(waits.waiting[waits.by(Wait.DEVICE)])
+        calls = calls[among(calls, np.flatnonzero(self.every))]
         before = np.searchsorted(program.call[rows], calls) - 1
         calls, source = calls[before >= 0], rows[before[before >= 0]]
         return Waits(np.full(len(calls), int(Wait.DEVICE)), calls, source, program.tail[calls])
