@@ -251,7 +251,7 @@ def test_passing_through_is_that_of_numpy_to_the_last_bit(built, monkeypatch, ho
 def test_steady_steps_and_their_cycles_are_those_of_numpy_to_the_last_bit(built, monkeypatch, count, seed):
     rng, (schedule, _) = np.random.default_rng(seed), odd_schedule()
     schedule = schedule.reweighted(dur=np.floor(rng.uniform(0, 1e5, 6)), gap=rng.uniform(0, 1e4, 6))
-    sample = Sample(**{n: rng.uniform(0.5, 9.0, x.shape) for n, x in vars(Sample.unchanged(count)).items()})
+    sample = Sample(**{n: rng.uniform(0.5, 9.0, x.shape) for n, x in asdict(Sample.unchanged(count)).items()})
     weights = Weights.of(schedule, sample)
     found = []
     for loops in ((native.end_paths, native.walk_back), (None, None)):
