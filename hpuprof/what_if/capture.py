@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from hpuprof.analysis.gaps import silences
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Floats, Ints, Mask, distinct
+from hpuprof.model.arrays import Floats, Ints, Mask, distinct, kinds_of
 from hpuprof.model.intervals import EMPTY, Intervals, contains, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -173,7 +173,7 @@ def _cut_out(around: Around, program: Program, region: Region, drop_waits: bool)
     piece = _pieces(program, region, cuts)
     used = _consumed(program, captured, apart, piece)
     captured, apart = captured | used, apart & ~used
-    names, index = np.unique(piece[captured], return_inverse=True)
+    names, _, index = kinds_of(piece[captured])
     count = np.bincount(index, minlength=len(names))
     good = names[count >= MIN_LAUNCHES]
     captured &= np.isin(piece, good)
