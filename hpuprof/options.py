@@ -41,7 +41,8 @@ class ReduceOptions(Struct, frozen=True):
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
     `predict`: whether to predict graph mode; `plan`: whether to price remedies and to find what sets the step time,
-    too; `apply`: remedies to price in this order, empty: the plan finds its order.
+    too; `apply`: remedies to price in this order, empty: the plan finds its order; `joint`: whether the file may be of
+    one rank of several, whose steps are played together.
     """
 
     step_time_ns: float | None = None
@@ -49,6 +50,7 @@ class ReduceOptions(Struct, frozen=True):
     predict: bool = True
     plan: bool = True
     apply: tuple[str, ...] = ()
+    joint: bool = True
 
 
 class AnalyzeOptions(Struct, frozen=True):

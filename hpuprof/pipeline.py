@@ -175,6 +175,7 @@ def _judge(view: RankView, row: FileRow, settings: ReduceOptions) -> _Judged:
         spread_ns=None if given else row.unprofiled_spread_ns,
         given=given is not None,
         measured=read_profile(settings.constants),
+        joint=settings.joint,
     )
     predictions, replay = predict_kinds(view, calls, windows, known) if settings.predict else ([], None)
     deep = f"{calls.left_out:,} module calls inside {MAX_DEPTH} others"

@@ -177,11 +177,8 @@ class _Work(Struct, frozen=True):
         """Decide how deep to look at each file."""
         spared, led = _spared(run), _led(run)
         depths = {f.path: 0 if f.path in spared else 2 if f.path in led else 1 for f in run.files}
-        settings = (
-            replace(plan.settings, predict=False, plan=False),
-            replace(plan.settings, plan=False),
-            plan.settings,
-        )
+        whole = replace(plan.settings, joint=len(run.files) > 1)
+        settings = (replace(whole, predict=False, plan=False), replace(whole, plan=False), whole)
         return cls(run, plan, executor, depths, tuple(Cache.at(plan.options.cache, mine) for mine in settings))
 
     @property

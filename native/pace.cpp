@@ -15,40 +15,41 @@ constexpr std::int64_t FEW = 8, MANY = 16;  // samples at a time: more keep the 
 
 using Integers = Array<std::int64_t>;
 using Table = Array<double>;
-// One number for each of them, in vectors that every machine has: by themselves compilers (GCC 12) take them one by one.
-template <std::int64_t WIDTH>
-struct Block {
-    using Pair = double __attribute__((vector_size(16)));
-    static constexpr std::int64_t PAIRS = WIDTH / 2;
+using Narrow = double __attribute__((vector_size(16)));  // on every machine
+using Wide = double __attribute__((vector_size(32)));
+// One number for each of them, in vectors: by themselves compilers (GCC 12) take them one by one.
+template <std::int64_t WIDTH, class Vector>
+struct alignas(sizeof(Vector)) Block {
+    static constexpr std::int64_t LANES = sizeof(Vector) / sizeof(double), VECTORS = WIDTH / LANES;
 
-    Pair pairs[PAIRS];
+    Vector vectors[VECTORS];
 
     static Block filled(double value) {
         Block out;
-        for (Pair& pair : out.pairs) pair = Pair{value, value};
+        for (Vector& vector : out.vectors) vector = value - Vector{};
         return out;
     }
-    double operator[](std::int64_t i) const { return pairs[i / 2][i % 2]; }
-    void set(std::int64_t i, double value) { pairs[i / 2][i % 2] = value; }
+    double operator[](std::int64_t i) const { return vectors[i / LANES][i % LANES]; }
+    void set(std::int64_t i, double value) { vectors[i / LANES][i % LANES] = value; }
 
     template <class Operate>
     static Block each(const Block& a, const Block& b, Operate operate) {
         Block out;
-        for (std::int64_t i = 0; i < PAIRS; ++i) out.pairs[i] = operate(a.pairs[i], b.pairs[i]);
+        for (std::int64_t i = 0; i < VECTORS; ++i) operate(out.vectors[i], a.vectors[i], b.vectors[i]);
         return out;
     }
     friend Block operator+(const Block& a, const Block& b) {
-        return each(a, b, [](Pair x, Pair y) { return x + y; });
+        return each(a, b, [](Vector& z, const Vector& x, const Vector& y) { z = x + y; });
     }
     friend Block operator-(const Block& a, const Block& b) {
-        return each(a, b, [](Pair x, Pair y) { return x - y; });
+        return each(a, b, [](Vector& z, const Vector& x, const Vector& y) { z = x - y; });
     }
     friend Block operator*(const Block& a, const Block& b) {
-        return each(a, b, [](Pair x, Pair y) { return x * y; });
+        return each(a, b, [](Vector& z, const Vector& x, const Vector& y) { z = x * y; });
     }
     // Unlike raise_to, one instruction: weights are numbers.
     friend void raise(Block& latest, const Block& come) {
-        latest = each(latest, come, [](Pair x, Pair y) { return y > x ? y : x; });
+        latest = each(latest, come, [](Vector& z, const Vector& x, const Vector& y) { z = y > x ? y : x; });
     }
     friend double largest(const Block& block) {
         double most = 0;
@@ -94,11 +95,11 @@ struct Sample {
     }
 
     // Some samples of a table; behind the last one it is repeated.
-    template <std::int64_t WIDTH>
-    static std::vector<Block<WIDTH>> some(const Table& table, std::int64_t low) {
-        std::vector<Block<WIDTH>> out(table.rows());
+    template <class B>
+    static std::vector<B> some(const Table& table, std::int64_t low) {
+        std::vector<B> out(table.rows());
         for (std::int64_t row = 0; row < table.rows(); ++row)
-            for (std::int64_t i = 0; i < WIDTH; ++i)
+            for (std::int64_t i = 0; i < B::LANES * B::VECTORS; ++i)
                 out[row].set(i, table.begin()[row * table.columns() + std::min(low + i, table.columns() - 1)]);
         return out;
     }
@@ -219,9 +220,9 @@ struct Layout {
     }
 };
 
-template <std::int64_t WIDTH>
+template <std::int64_t WIDTH, class Vector>
 class Player {
-    using B = Block<WIDTH>;
+    using B = Block<WIDTH, Vector>;
 
   public:
     explicit Player(const Layout& layout)
@@ -296,8 +297,8 @@ class Player {
 
     // What samples change of weights: of calls, of rows' steps and launches, of waits. Return the main path's work.
     B make_weights(const Sample& sample, std::int64_t low) {
-        drawn_ = Sample::some<WIDTH>(sample.drawn, low);
-        scale_ = Sample::some<WIDTH>(sample.scale, low);
+        drawn_ = Sample::some<B>(sample.drawn, low);
+        scale_ = Sample::some<B>(sample.scale, low);
         most_ = B::filled(0);
         const B work = make_calls(sample, low);
         B* out = blocks_.get() + l_.slot.size();
@@ -318,8 +319,8 @@ class Player {
     }
 
     B make_calls(const Sample& sample, std::int64_t low) {
-        const auto per_row = Sample::some<WIDTH>(sample.per_row, low), factor = Sample::some<WIDTH>(sample.factor, low);
-        const auto graphs = Sample::some<WIDTH>(sample.graph_costs, low);
+        const auto per_row = Sample::some<B>(sample.per_row, low), factor = Sample::some<B>(sample.factor, low);
+        const auto graphs = Sample::some<B>(sample.graph_costs, low);
         const auto kinds = static_cast<std::int64_t>(per_row.size()), launches = static_cast<std::int64_t>(graphs.size());
         const auto count = static_cast<std::int64_t>(l_.slot.size());
         std::vector<std::int64_t> early;  // calls that follow one with a higher number
@@ -393,14 +394,35 @@ class Player {
 };
 
 // Play all samples from `low` on of which there are enough; return the first one that is left.
-template <std::int64_t WIDTH>
+template <std::int64_t WIDTH, class Vector>
 std::int64_t play_some(const Layout& layout, const Sample& sample, std::int64_t low, std::int64_t least, const Weights& begin,
                        const Results& out) {
     if (out.samples() - low < least) return low;
-    Player<WIDTH> player(layout);
+    Player<WIDTH, Vector> player(layout);
     for (; out.samples() - low >= least; low += WIDTH) player.play(sample, low, begin, out);
     return low;
 }
+
+template <class Vector>
+void play_samples(const Layout& layout, const Sample& sample, const Weights& begin, const Results& out) {
+    play_some<FEW, Vector>(layout, sample, play_some<MANY, Vector>(layout, sample, 0, FEW + 1, begin, out), 1, begin, out);
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+// The same in wider vectors, where the machine has them. All that it calls is compiled into it, for them.
+__attribute__((target("avx2"), flatten)) void play_wide(const Layout& layout, const Sample& sample, const Weights& begin,
+                                                        const Results& out) {
+    play_samples<Wide>(layout, sample, begin, out);
+}
+
+bool wide() {
+    static const bool found = __builtin_cpu_supports("avx2");
+    return found;
+}
+#else
+constexpr auto play_wide = play_samples<Narrow>;
+constexpr bool wide() { return false; }
+#endif
 
 // Lets other threads run Python as long as it lives.
 class Released {
@@ -430,7 +452,7 @@ void play_all(PyObject* const (&a)[41], double floor, bool host) {
         throw std::invalid_argument("what is played has the wrong shape");
     const Layout layout(calls, rows, tail, topology, floor, host);
     const Released others;
-    play_some<FEW>(layout, sample, play_some<MANY>(layout, sample, 0, FEW + 1, begin, out), 1, begin, out);
+    (wide() ? play_wide : play_samples<Narrow>)(layout, sample, begin, out);
 }
 
 // Objects of nested tuples, one after the other.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "samples.hpp"
@@ -33,25 +34,25 @@ struct Run {
 // When each event happens if one chain ended at 0 and nothing else ever did; `reached`: whether it waits for that at all.
 // SAMPLES: how many there are, 0: any number.
 template <std::int64_t SAMPLES>
-void pass(const Run& run, std::int64_t chain, std::vector<double>& times, std::vector<char>& reached) {
+void pass(const Run& run, std::int64_t chain, double* times, std::vector<char>& reached) {
     const std::int64_t samples = SAMPLES > 0 ? SAMPLES : run.samples();
     for (std::int64_t place = 0; place < run.events(); ++place) {
         const std::int64_t behind = run.before.begin()[place];
         const double* __restrict step = run.step.begin() + place * samples;
-        double* __restrict latest = times.data() + place * samples;
+        double* __restrict latest = times + place * samples;
         bool found = behind >= 0 ? reached[behind] != 0 : behind == ~(chain + 1);
         if (found) {
-            const double* __restrict last = behind >= 0 ? times.data() + behind * samples : nullptr;
+            const double* __restrict last = behind >= 0 ? times + behind * samples : nullptr;
             for (std::int64_t i = 0; i < samples; ++i) latest[i] = last != nullptr ? last[i] + step[i] : step[i];
         }
         for (std::int64_t edge = run.first.begin()[place]; edge < run.first.begin()[place + 1]; ++edge) {
             const std::int64_t source = run.source.begin()[edge];
             if (!reached[source]) continue;
-            const double *__restrict from = times.data() + source * samples, *__restrict delay = run.delay.begin() + edge * samples;
-            for (std::int64_t i = 0; i < samples; ++i) {
-                const double come = from[i] + delay[i];
-                latest[i] = !found || come > latest[i] ? come : latest[i];
-            }
+            const double *__restrict from = times + source * samples, *__restrict delay = run.delay.begin() + edge * samples;
+            if (!found)
+                for (std::int64_t i = 0; i < samples; ++i) latest[i] = from[i] + delay[i];
+            else
+                for (std::int64_t i = 0; i < samples; ++i) latest[i] = std::max(latest[i], from[i] + delay[i]);
             found = true;
         }
         reached[place] = found;
@@ -65,13 +66,13 @@ void end_paths_of(PyObject* const (&a)[8]) {
     const Run run(a + 1, 1 << 30);
     const Places last(a[7], "last", count, run.events());
     if (out.rows() != count * count || out.columns() != run.samples()) throw std::invalid_argument("out has the wrong shape");
-    std::vector<double> times(run.events() * run.samples());
+    const std::unique_ptr<double[]> times(new double[run.events() * run.samples()]);  // as far as they are reached
     std::vector<char> reached(run.events());
     for (std::int64_t j = 0; j < count; ++j) {
-        run.samples() == 8 ? pass<8>(run, chains[j], times, reached) : pass<0>(run, chains[j], times, reached);
+        run.samples() == 8 ? pass<8>(run, chains[j], times.get(), reached) : pass<0>(run, chains[j], times.get(), reached);
         for (std::int64_t i = 0; i < count; ++i) {
             double* into = out.begin() + (j * count + i) * run.samples();
-            const double* from = times.data() + last[i] * run.samples();
+            const double* from = times.get() + last[i] * run.samples();
             reached[last[i]] ? std::copy_n(from, run.samples(), into) : std::fill_n(into, run.samples(), NEVER);
         }
     }

@@ -138,7 +138,8 @@ def _modules(known: _Known, shapes: list[ModuleShapes], obstacles: list[Obstacle
     host, depth = np.zeros(len(calls.names), dtype=np.int64), np.full(len(calls.names), len(calls))
     np.add.at(host, calls.module[outermost], costs.host[outermost])
     np.minimum.at(depth, calls.module[outermost], calls.depth[outermost])
-    order = sorted(shapes, key=lambda e: (-int(host[e.module]), int(depth[e.module]), calls.paths[e.module]))
+    ranks = list(zip((-host).tolist(), depth.tolist(), calls.paths, strict=True))
+    order = sorted(shapes, key=lambda e: ranks[e.module])
     return [
         ModuleRow(
             module=calls.names[entry.module],

@@ -59,7 +59,7 @@ def tokens(view: RankView, calls: ModuleCalls, placement: Placement) -> Tokens:
     base = np.zeros(len(calls) + 1, dtype=np.int64)
     has = np.flatnonzero(calls.op_stop > calls.op_first)
     base[has] = nesting.depth[calls.op_first[has]]
-    quiet = trace.named((NOISE | COMMON_READS).__contains__)[trace.host.name[nesting.rows]]
+    quiet = trace.operators_named((NOISE | COMMON_READS).__contains__)[trace.host.name[nesting.rows]]
     level = np.zeros(int(nesting.depth.max(initial=0)) + 1, dtype=bool)
     level[base] = True
     keep = np.flatnonzero(~quiet & level[nesting.depth])

@@ -115,14 +115,14 @@ def find_operators(view: RankView) -> OpHits:
     """Find operators that match one of `SHAPE_AND_READ_RULES`; of nested hits only the outermost remains."""
     trace, nesting = view.trace, view.links.nesting
     name = trace.host.name[nesting.rows]
-    named = [trace.named(rule.names.__contains__) for rule in SHAPE_AND_READ_RULES]
+    named = [trace.operators_named(rule.names.__contains__) for rule in SHAPE_AND_READ_RULES]
     some = np.flatnonzero(np.any(named, axis=0)[name])
     found = np.full(len(some), -1, dtype=np.int64)
     for index in range(len(SHAPE_AND_READ_RULES) - 1, -1, -1):
         rule = SHAPE_AND_READ_RULES[index]
         fits = named[index][name[some]]
         if rule.inside and fits.any():
-            below = np.concatenate([[0], np.cumsum(trace.named(rule.inside.__contains__)[name])])
+            below = np.concatenate([[0], np.cumsum(trace.operators_named(rule.inside.__contains__)[name])])
             fits &= below[nesting.stop[some]] > below[some + 1]
         found[fits] = index
     some, found = some[found >= 0], found[found >= 0]

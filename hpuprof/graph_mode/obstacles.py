@@ -239,20 +239,20 @@ def _is_last_batch(entry: ModuleShapes) -> bool:
 
 def topmost_varying(context: Context, shapes: list[ModuleShapes]) -> list[ModuleShapes]:
     """Return the modules with changing shapes whose enclosing modules have constant ones."""
-    varying = {e.module for e in shapes if e.varies}
-    out = []
-    for entry in shapes:
-        if entry.module in varying:
-            parents = context.calls.parent[entry.calls]
-            if not varying & set(context.calls.module[parents[parents >= 0]].tolist()):
-                out.append(entry)
+    changing = [e for e in shapes if e.varies]
+    varying, out = {e.module for e in changing}, []
+    for entry in changing:
+        parents = context.calls.parent[entry.calls]
+        if not varying & set(context.calls.module[parents[parents >= 0]].tolist()):
+            out.append(entry)
     return out
 
 
 def _shapes(context: Context, shapes: list[ModuleShapes]) -> Iterator[_Case]:
     """Yield changing shapes, which concern the modules inside whose shapes change too, and changing data types."""
-    varying = frozenset(e.module for e in shapes if e.varies)
-    for entry in topmost_varying(context, shapes):
+    changing = [e for e in shapes if e.varies]
+    varying = frozenset(e.module for e in changing)
+    for entry in topmost_varying(context, changing):
         usual = Counter(entry.keys).most_common(1)[0][0]
         case = _shape(context, entry, entry.calls[np.array(entry.keys) != usual], *_changing(entry))
         yield case._replace(below=varying & context.calls.inside(entry.module))

@@ -113,7 +113,7 @@ def _values(context: Context) -> Iterator[Occurrence]:
     value = np.array([rule.code == "HP302" for rule in SHAPE_AND_READ_RULES])[hits.rule]
     # An operator that takes a number unpacks it from a CPU tensor: no value reaches Python unless the device is read.
     above = nesting.parent[hits.position]
-    aten = context.trace.named(lambda n: n.startswith("aten::"))
+    aten = context.trace.operators_named(lambda n: n.startswith("aten::"))
     returns = value & ~((above >= 0) & aten[context.op_name[np.maximum(above, 0)]])
     reads = np.flatnonzero(calls.counted & (context.hit >= 0) & (calls.of(HostCallKind.READ) | calls.waiting))
     hit, waits = context.hit[reads], calls.waiting[reads]
@@ -199,7 +199,7 @@ def _named_rows(context: Context) -> Iterator[Occurrence]:
 
 def _random(context: Context) -> Iterator[Occurrence]:
     nesting = context.links.nesting
-    draws = context.trace.named(RANDOM.__contains__)[context.op_name]
+    draws = context.trace.operators_named(RANDOM.__contains__)[context.op_name]
     found = np.flatnonzero(draws & (nesting.around(draws) == 0))
     places = context.placement.of(nesting.track[found], nesting.start[found])
     found = found[(places.phase == Phase.FORWARD) | (places.phase == Phase.BACKWARD)]
@@ -252,7 +252,7 @@ def _scalars(context: Context, stream: Tokens) -> Iterator[Occurrence]:
         groups.setdefault(("optimizer", context.op_name[positions].tobytes()), []).append(positions)
     dynamic = context.hits.dynamic
     # Slicing the next batch out of a tensor happens before the graph, so its index may change.
-    batching = trace.named(_BATCHING.__contains__)
+    batching = trace.operators_named(_BATCHING.__contains__)
     found: dict[tuple[str, str], list[int]] = {}
     shape = trace.host.shape[links.nesting.rows].astype(np.int64)
     for (whose, _), alike in groups.items():

@@ -60,7 +60,7 @@ def _loop_regions(view: RankView, parts: LoopParts, low: Ints, high: Ints) -> li
     if forward_end and len(optimizer := intersect(parts.optimizer, inside_steps)):
         optimizer = union_of(optimizer, _closing(host, marks, top, optimizer))
         both = subtract(windows, optimizer)
-        operators = path & (host.kind == HostKind.OP) & trace.host_named(LOSS.search)
+        operators = path & (host.kind == HostKind.OP) & trace.operators_named(LOSS.search).take(host.name)
         loss = union_of(union(host.start[operators], host.end[operators]), parts.zero_grad)
         borders = np.array(forward_end, dtype=np.int64)
         out += [
@@ -88,7 +88,7 @@ def _copying(trace: Trace, path: Mask) -> Intervals:
     """
     host = trace.host
     moving = path & np.isin(host.activity, [Activity.COPY_H2D, Activity.COPY_D2H, Activity.SYNC])
-    around = path & (host.kind == HostKind.OP) & trace.host_named(COPYING.search)
+    around = path & (host.kind == HostKind.OP) & trace.operators_named(COPYING.search).take(host.name)
     drawn = union(host.start[moving & ~around], host.end[moving & ~around])
     if len(drawn):
         around &= moving | (measure(drawn, host.start, host.end) > 0)

@@ -57,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True):
     spread_ns: float | None = None  # range of its repetitions
     given: bool = False  # by the user
     measured: Mapping[str, Constant] | None = None  # constants from a machine profile
+    joint: bool = True  # whether ranks may be played together
 
     @property
     def base(self) -> str:
@@ -139,7 +140,7 @@ def _predict_with(
     cost = fit(prior, model.nominal, settings.unprofiled_ns, noise, draws.uniform[0])
     drawn = draws.drawn(constants, cost.overhead, cost.host_scale)
     played = model.eager(drawn)
-    seen, eager = model.facts(played, model.observed()), played.step_times
+    seen, eager = model.facts(played, model.observed(), joint=settings.joint), played.step_times
     timed = model.timed
     waited = measure(view.hosts.blocked_by["loader"], timed.start, timed.end).sum()
     loader_bound = bool(waited > LOADER_SHARE * timed.total_ns)
@@ -147,7 +148,7 @@ def _predict_with(
     weights = resample_weights(seen.steps, SAMPLES)
     compared = _Eager((eager * weights).mean(axis=1), weights, draws, errors, cost.overhead, loader_bound)
     graphs_known = FAMILIES[view.trace.family].graphs_known
-    options, refused = _options(model, regions if graphs_known else [], drawn, compared)
+    options, refused = _options(model, regions if graphs_known else [], drawn, compared, joint=settings.joint)
     prediction = msgspec.structs.replace(
         seen,
         accumulates=accumulates(parts.optimizer, view.steps.start, view.steps.end),
@@ -190,7 +191,9 @@ class _Eager(msgspec.Struct, frozen=True, eq=False):
         return self.draws.with_errors(np.minimum(ratio, 1.0) if self.loader_bound else ratio, self.errors, self.cost)
 
 
-def _options(model: StepModel, regions: list[Region], drawn: Drawn, eager: _Eager) -> tuple[list[Option], list[str]]:
+def _options(
+    model: StepModel, regions: list[Region], drawn: Drawn, eager: _Eager, *, joint: bool
+) -> tuple[list[Option], list[str]]:
     """Return the options of each region, and the regions whose work would wait for itself."""
     options: list[Option] = []
     refused: dict[str, None] = {}
@@ -212,7 +215,7 @@ def _options(model: StepModel, regions: list[Region], drawn: Drawn, eager: _Eage
                         host_outside_low_ns=done.host_outside_low_ns,
                         skeleton=done.skeleton,
                     )
-                    for done in model.captured(region, drawn, drop_waits=drop)
+                    for done in model.captured(region, drawn, drop_waits=drop, joint=joint)
                 ]
             except CrosswiseError:
                 refused[region.name] = None

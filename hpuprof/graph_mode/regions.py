@@ -61,6 +61,8 @@ def loop_parts(view: RankView) -> LoopParts:
     def doing(*activities: Activity) -> Ints:
         return known[any_of(host.activity[known], activities)]
 
+    operators = np.flatnonzero((main | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP))
+    named = trace.operators_named(BACKWARD.search)
     optimizing = doing(Activity.OPTIMIZER)
     zeroing = trace.named(ZERO.search)[host.name[optimizing]]
     zero, stepping = when(optimizing[zeroing]), optimizing[~zeroing]
@@ -69,9 +71,7 @@ def loop_parts(view: RankView) -> LoopParts:
         zero_grad=zero,
         outside=when(doing(*loading)),
         stepping=stepping,
-        backward=np.flatnonzero(
-            (host.kind == HostKind.OP) & ((role == Role.AUTOGRAD) | (main & trace.host_named(BACKWARD.search)))
-        ),
+        backward=operators[(role[operators] == Role.AUTOGRAD) | named[host.name[operators]]],
     )
 
 
@@ -88,11 +88,9 @@ def find_phases(view: RankView, program: Program, around: Around, parts: LoopPar
     main = role == Role.MAIN
     optimizer, zero, outside = parts.optimizer, parts.zero_grad, parts.outside
 
-    def when(mask: Mask) -> Intervals:
-        return union(host.start[mask], host.end[mask])
-
-    operators = (main | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP)
-    loss = when(operators & trace.host_named(LOSS.search))
+    rows = np.flatnonzero((main | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP))
+    rows = rows[trace.operators_named(LOSS.search)[host.name[rows]]]
+    loss = union(host.start[rows], host.end[rows])
     captured = launched_work(program)
     fixed = union_of(outside, around.copying)
     roots = _roots(trace, links, (main & (host.activity == Activity.OPTIMIZER)) | _module_roots(trace, main))

@@ -175,7 +175,7 @@ class _OwnOperators(msgspec.Struct, frozen=True, eq=False):
     def of(cls, view: RankView, calls: ModuleCalls, wanted: Ints, hits: OpHits) -> _OwnOperators:
         nesting, dynamic = view.links.nesting, hits.dynamic
         size = len(nesting.rows)
-        loud = np.flatnonzero(~view.trace.named(NOISE.__contains__)[view.trace.host.name[nesting.rows]])
+        loud = np.flatnonzero(~view.trace.operators_named(NOISE.__contains__)[view.trace.host.name[nesting.rows]])
         # By depth, then place: what lies at one depth in a call is in one piece.
         key = np.sort(nesting.depth[loud] * size + loud)
         position = key % max(1, size)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from hpuprof.model.arrays import Codes, Ints, Mask
+from hpuprof.model.schema import HostKind
 
 Bytes8: TypeAlias = npt.NDArray[np.int8]
 
@@ -181,6 +182,18 @@ class Trace(Struct, frozen=True, eq=False, dict=True):
     def named(self, fits: Callable[[str], object]) -> Mask:
         """Mark the name codes whose names fit; a column of names as its index marks rows."""
         return np.array([bool(fits(name)) for name in self.names] or [False], dtype=bool)
+
+    def operators_named(self, fits: Callable[[str], object]) -> Mask:
+        """Mark the name codes of operators whose names fit; module calls and other rows can have many more names."""
+        found = np.zeros(max(1, len(self.names)), dtype=bool)
+        found[[code for code in self._operator_names if fits(self.names[code])]] = True
+        return found
+
+    @cached_property
+    def _operator_names(self) -> list[int]:
+        codes = self.host.name.compress(self.host.kind == HostKind.OP)
+        names: list[int] = np.flatnonzero(np.bincount(codes)).tolist()
+        return names
 
     def host_named(self, fits: Callable[[str], object]) -> Mask:
         """Mark the host rows whose names fit."""

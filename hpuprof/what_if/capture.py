@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from hpuprof.analysis.gaps import silences
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Floats, Ints, Mask, distinct
+from hpuprof.model.arrays import Floats, Ints, Mask, distinct, kinds_of
 from hpuprof.model.intervals import EMPTY, Intervals, contains, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -58,7 +58,7 @@ class Around(Struct, frozen=True, eq=False, dict=True):
         """Find them."""
         trace, host, role = view.trace, view.trace.host, view.host_roles
         storing = ((role == Role.MAIN) | (role == Role.AUTOGRAD)) & (host.kind == HostKind.OP)
-        storing &= trace.host_named(ACCUMULATE.search)
+        storing &= trace.operators_named(ACCUMULATE.search).take(host.name)
         graphs = (program.row >= 0) & (host.activity[np.maximum(program.row, 0)] == Activity.GRAPH_LAUNCH)
         storing_when = union(host.start[storing], host.end[storing])
         staying = union_of(view.states[Cause.CPU_OPERATOR], silences(view))
@@ -173,7 +173,7 @@ def _cut_out(around: Around, program: Program, region: Region, drop_waits: bool)
     piece = _pieces(program, region, cuts)
     used = _consumed(program, captured, apart, piece)
     captured, apart = captured | used, apart & ~used
-    names, index = np.unique(piece[captured], return_inverse=True)
+    names, _, index = kinds_of(piece[captured])
     count = np.bincount(index, minlength=len(names))
     good = names[count >= MIN_LAUNCHES]
     captured &= np.isin(piece, good)
@@ -320,7 +320,7 @@ def _copying_operators(trace: Trace, links: Links, program: Program) -> Interval
     rows = program.row[calls]
     begin, end = program.begin[calls].copy(), program.end[calls].copy()
     if len(nesting.rows):
-        copying = trace.host_named(COPYING.search)[nesting.rows]
+        copying = trace.operators_named(COPYING.search).take(host.name.take(nesting.rows))
         at = nesting.innermost(host.track[rows], host.start[rows])
         while True:
             good = (at >= 0) & copying[np.maximum(at, 0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -114,10 +115,14 @@ def longest(base: Base, total: Floats) -> list[int]:
     return sorted(real, key=lambda i: (-total[i], labels[i]))[:MOST]
 
 
+@cache
+def _error_factors() -> Floats:
+    return np.exp(GAIN_ERROR * standard_normal((np.arange(_ERRORS) + 0.5) / _ERRORS))
+
+
 def _with_model_error(gain: Floats, now: Floats) -> Floats:
     """Return samples of gains with the model's own error, none above the step time; shape `(levels, S * _ERRORS)`."""
-    factor = np.exp(GAIN_ERROR * standard_normal((np.arange(_ERRORS) + 0.5) / _ERRORS))
-    out: Floats = np.minimum(gain[:, :, None] * factor, now[:, None]).reshape(len(gain), -1)
+    out: Floats = np.minimum(gain[:, :, None] * _error_factors(), now[:, None]).reshape(len(gain), -1)
     return out
 
 

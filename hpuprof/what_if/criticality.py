@@ -140,7 +140,7 @@ class Base(Struct, frozen=True, eq=False, dict=True):
         """
         before = []
         for weights, at, gone in less:
-            whole = weights[at]
+            whole = weights.take(at, axis=0)
             before.append((weights, at, whole))
             weights[at] = whole - gone
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of
 from hpuprof.what_if.graph import NEVER
 from hpuprof.what_if.schedule import GRAPH_COSTS, RETURNS, THREADS, Rows, Schedule, Wait, Waits
 
@@ -86,7 +86,7 @@ def merged(schedule: Schedule, groups: Ints, *, gap: float = 0.0) -> Schedule:
     """
     rows = schedule.rows
     chosen = np.flatnonzero(groups >= 0)
-    _, which = np.unique(groups[chosen], return_inverse=True)
+    which = kinds_of(groups[chosen])[2]
     last = np.zeros(int(which.max(initial=-1)) + 1, dtype=np.int64)
     last[which] = chosen  # ascending: the last one wins
     into = np.arange(len(rows))

@@ -25,7 +25,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialect_activities import frees_memory
-from hpuprof.model.arrays import Codes, Floats, Ints, Mask, distinct, median
+from hpuprof.model.arrays import Codes, Floats, Ints, Mask, distinct, kinds_of, median
 from hpuprof.model.intervals import EMPTY, Intervals, measure
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -198,7 +198,7 @@ def _room_needed(program: Program) -> list[tuple[int, int]]:
     """Return launches that found room, and the row that must be over for it: a faster host fills the queue earlier."""
     if not program.queue_depth:
         return []
-    calls, first = np.unique(program.call, return_index=True)
+    calls, first, _ = kinds_of(program.call)
     needed = first - program.queue_depth
     ends = program.start + program.dur
     found = (needed >= 0) & (ends[np.maximum(needed, 0)] <= program.end[calls]) & ~program.waits[calls]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, kinds_of
 from hpuprof.model.collective_calls import pack_ints
 from hpuprof.model.launch_schedule import PackedParts, PackedSchedule, unpack_schedule
 from hpuprof.what_if.parts import Parts
@@ -15,7 +15,7 @@ def pack_parts(parts: Parts, schedule: Schedule, packed: PackedSchedule) -> Pack
     """Return the parts of a schedule's first calls and rows, those that were packed."""
     kept = unpack_schedule(packed)
     call, row = call_owners(parts, schedule)[: len(kept.segment)], parts.owners.row[: len(kept.call)]
-    used, which = np.unique(np.concatenate([call, row]), return_inverse=True)
+    used, _, which = kinds_of(np.concatenate([call, row]))
     columns = {"call": pack_ints(which[: len(call)]), "row": pack_ints(which[len(call) :])}
     return PackedParts(labels=[parts.labels[part] for part in used.tolist()], columns=columns)
 

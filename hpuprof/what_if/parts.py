@@ -16,7 +16,7 @@ from hpuprof.analysis.host_calls import program_tracks
 from hpuprof.analysis.links import Nesting, nest_rows
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Codes, Floats, Ints, distinct, stable_order
+from hpuprof.model.arrays import Codes, Floats, Ints, distinct, kinds_of, stable_order
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
@@ -96,9 +96,8 @@ class _Labels(Struct):
 
     def each(self, codes: Ints | Codes, names: list[str], kind: str) -> Ints:
         """Return the labels of names given by code."""
-        distinct, which = np.unique(codes, return_inverse=True)
-        found = np.array([self.of(names[code], kind) for code in distinct.tolist()], dtype=np.int64)
-        return found[which] if len(distinct) else np.empty(0, dtype=np.int64)
+        codes, _, which = kinds_of(codes)
+        return np.array([self.of(names[code], kind) for code in codes.tolist()], dtype=np.int64)[which]
 
 
 def parts_of(model: StepModel) -> Parts:

@@ -130,8 +130,8 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         stays = min(1.0, _recorded_work(schedule) / max(1.0, self._work))
         return replace(sample, outside=np.exp(outside * (1.0 - stays)))
 
-    def captured(self, region: Region, drawn: Drawn, *, drop_waits: bool) -> Iterator[CapturedStep]:
-        """Yield the step with a region captured, once for each way to do it."""
+    def captured(self, region: Region, drawn: Drawn, *, drop_waits: bool, joint: bool) -> Iterator[CapturedStep]:
+        """Yield the step with a region captured, once for each way to do it. `joint`: with skeletons."""
         sample = self.sample(drawn)
         for done in self.capture(region, drop_waits=drop_waits):
             schedule = self.collectives.all_ranks(done.schedule)
@@ -145,14 +145,14 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
                 uncorrected_ns=float(times[-1].mean()),
                 host_outside_ns=played.host_per_step(corrected),
                 host_outside_low_ns=played.host_per_step(corrected, 5),
-                skeleton=self._at_joint_points(schedule),
+                skeleton=self._at_joint_points(schedule) if joint else None,
             )
 
-    def facts(self, eager: Pace, seen: Prediction) -> Prediction:
-        """Add what the schedule tells to facts of the trace. `eager`: of the unchanged program."""
+    def facts(self, eager: Pace, seen: Prediction, *, joint: bool) -> Prediction:
+        """Add what the schedule of the unchanged program, played as `eager`, tells. `joint`: with skeletons."""
         alone = self.device_alone
         waits, reading, uploading = self.view.calls.waits_per_step(self.positions)
-        return msgspec.structs.replace(
+        found = msgspec.structs.replace(
             seen,
             replay_error=self.error,
             waits=waits,
@@ -161,6 +161,11 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
             kernel_scale=self._favourable(),
             critical_ns=float(pace(alone, Sample.unchanged(), host=False).step_times.mean()),
             host_ns=eager.host_per_step(slice(None)),
+        )
+        if not joint:
+            return found
+        return msgspec.structs.replace(
+            found,
             recorded_skeleton=find_skeleton(self.recorded, self.collectives, Sample.unchanged()),
             skeleton=self._at_joint_points(self.schedule),
             critical_skeleton=find_skeleton(alone, self.collectives, Sample.unchanged(), host=False),

@@ -8,6 +8,7 @@ import pytest
 from hpuprof import executors, pipeline
 from hpuprof.ingest.discover import discover
 from hpuprof.ingest.read import read_trace
+from hpuprof.options import ReduceOptions
 
 
 def test_what_is_judged_beside_is_the_same(samples, monkeypatch):
@@ -28,3 +29,11 @@ def test_an_error_beside_comes_through(monkeypatch):
     result = executors.beside(lambda: {}["nothing"], worth=True)
     with pytest.raises(KeyError, match="nothing"):
         result()
+
+
+def test_a_file_alone_is_reduced_without_what_only_jobs_need(samples):
+    file = discover([samples / "hpu_g3_lazy_8_ranks"])[0][0]
+    trace = read_trace(file.path)
+    job, alone = (pipeline.reduce_trace(trace, file, ReduceOptions(joint=joint)).prediction for joint in (True, False))
+    assert all(found.skeleton for found in (job, *job.options))
+    assert not any(found.skeleton for found in (alone, *alone.options))
