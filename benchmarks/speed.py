@@ -30,7 +30,7 @@ from benchmarks.scale import machine_line, put_into, repeated
 BEGIN, END = "<!-- bars:begin -->", "<!-- bars:end -->"
 TIMES_CPU, TIMES_WALL = 20, 30  # less than HTA
 MANY, SECOND = "1,000 small ranks", "1,000 small ranks, second run"
-ENOUGH_S, MOST_GROWN = 0.3, 8  # CPU time that is told from noise, and times the size of the corpus
+ENOUGH_S, MOST_GROWN = 0.15, 8  # CPU time that is told from noise, and times the size of the corpus
 COSTS = (("cpu_s", 1.0, ".2f"), ("wall_s", 1.0, ".2f"), ("peak_tree_bytes", 1e6, ".0f"))  # field, unit, form
 READ = "import sys; from hpuprof.ingest.read import read_trace; read_trace(sys.argv[1])"
 NOTHING = "import hpuprof.ingest.read"
