@@ -8,11 +8,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 
 import numpy as np
 
 _MUCH_BYTES = 64 << 20
 """Freed memory from here on is worth returning: all that is returned is taken again, page by page. By judgement."""
+
+_LARGE_BYTES = 8 << 20
+"""Of a file, packed or not, from where on a search for cycles takes little of what reading it takes. By judgement."""
+_large_files = count()
 
 _KEPT_BYTES = 31 << 20  # glibc follows blocks of up to 32 MiB
 
@@ -33,6 +38,12 @@ def unhurried_memory() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
+
+
+def forget_last(file_bytes: int) -> None:
+    """Free what the last pass over a large file of this process left in cycles: a trace, and what was found in it."""
+    if file_bytes >= _LARGE_BYTES and next(_large_files):
+        gc.collect()
 
 
 def return_memory(freed_bytes: int) -> None:

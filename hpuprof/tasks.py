@@ -22,7 +22,7 @@ from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.model.tables import DiagnosticRow
 from hpuprof.options import ReduceOptions
-from hpuprof.process_memory import unhurried_memory
+from hpuprof.process_memory import forget_last, unhurried_memory
 
 ATTEMPTS = 3
 _PAUSE_S = 0.5  # before the second attempt; twice as long before the third
@@ -67,6 +67,7 @@ class ReduceTask(msgspec.Struct, frozen=True):
                     break
                 continue
             key = self.cache.key(file.path, before)
+            forget_last(before.bytes)
             try:
                 with unhurried_memory():
                     result = PackedPartial.of(

@@ -1,11 +1,15 @@
 """Freed blocks between live ones go back to the system."""
 
+import gc
 import platform
+import weakref
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hpuprof import process_memory
 from hpuprof.process_memory import return_memory
 
 
@@ -23,3 +27,23 @@ def test_freed_blocks_between_live_ones_go_back():
     return_memory(64 << 20)
     assert resident_bytes() < before - (24 << 20)
     assert sum(block.sum() for block in blocks) == 512 * (1 << 13)
+
+
+def test_what_a_large_file_left_in_cycles_goes_before_the_next_is_read(monkeypatch):
+    """Where the command line looks for garbage rarely, a worker would hold the traces of several files."""
+
+    class Left:
+        def __init__(self) -> None:
+            self.itself = self
+
+    monkeypatch.setattr(process_memory, "_large_files", count())
+    gc.disable()
+    try:
+        process_memory.forget_last(1 << 30)  # the first file: nothing was read before
+        left = weakref.ref(Left())
+        process_memory.forget_last(1 << 20)
+        assert left() is not None, "small files do not pay for it"
+        process_memory.forget_last(1 << 30)
+        assert left() is None
+    finally:
+        gc.enable()
