@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Ints, any_of, median, stable_order
+from hpuprof.model.arrays import Ints, any_of, first_of, median, stable_order
 from hpuprof.model.intervals import Intervals, contains, measure, union, union_of
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
 from hpuprof.model.schema import Activity, Cause, DeviceKind
@@ -118,24 +117,16 @@ def _paced(view: RankView, windows: Intervals) -> float | None:
     launching = any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
     rows = np.flatnonzero((device.kind != DeviceKind.MARKER) & (view.launched >= 0))
     rows = rows[launching[view.launched[rows]]]
-    calls, first = _firsts(view.launched[rows], len(host))
+    calls, first = first_of(view.launched[rows], len(host))
     kernel, start = device.name[rows[first]], host.start[calls]
     inside = contains(windows, start)
     if (host.activity == Activity.CAPTURE).any() and 3 * inside.sum() < contains(windows, host.start[launching]).sum():
         return None
     again = np.ones(len(start), dtype=bool)
-    again[_firsts(kernel, len(view.trace.names))[1]] = False
+    again[first_of(kernel, len(view.trace.names))[1]] = False
     elsewhere = measure(union_of(*(view.states[cause] for cause in _BETWEEN)), start[:-1], start[1:])
     apart = (np.diff(start) - elsewhere)[(again & inside)[1:] & inside[:-1]]
     return float(median(apart) * inside.sum()) if len(apart) >= MIN_LAUNCHES else None
-
-
-def _firsts(codes: npt.NDArray[np.integer], count: int) -> tuple[Ints, Ints]:
-    """Return the distinct codes, ascending, and the first position of each; `count`: more than the largest."""
-    first = np.full(count, -1, dtype=np.int64)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]
-    found = np.flatnonzero(first >= 0)
-    return found, first[found]
 
 
 class Evidence(Struct, frozen=True):

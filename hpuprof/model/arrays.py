@@ -86,15 +86,21 @@ def kinds_of(values: npt.NDArray[np.integer]) -> tuple[Ints, Ints, Ints]:
     """
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if high - low >= 8 * len(values):
-        distinct, first, which = np.unique(values, return_index=True, return_inverse=True)
-        return distinct.astype(np.int64), first, which
+        found, first, which = np.unique(values, return_index=True, return_inverse=True)
+        return found.astype(np.int64), first, which
     codes = np.subtract(values, low, dtype=np.int64)
-    first = np.full(high - low + 1, -1, dtype=np.int64)
+    found, first = first_of(codes, high - low + 1)
+    rank = np.empty(high - low + 1, dtype=np.int64)
+    rank[found] = np.arange(len(found))
+    return found + low, first, rank[codes]
+
+
+def first_of(codes: npt.NDArray[np.integer], count: int) -> tuple[Ints, Ints]:
+    """Return the distinct codes, ascending, and the first position of each, without a sort; all are below `count`."""
+    first = np.full(count, -1, dtype=np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal indices the last one counts
-    distinct = np.flatnonzero(first >= 0)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[distinct] = np.arange(len(distinct))
-    return distinct + low, first[distinct], rank[codes]
+    found = np.flatnonzero(first >= 0)
+    return found, first[found]
 
 
 _FEW_CODES = 8
