@@ -14,6 +14,7 @@ from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.loader import Loader
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.step_model import StepModel
 
@@ -31,7 +32,7 @@ class Bench:
         model = LaunchModel.of(view, constants_for(view.trace.family, view.trace.mode, None))
         assert model is not None
         no_answer = cast(GraphMode, None)  # graphs alone ask for it
-        return cls(model, list(remedy.find(Situation(model, [], no_answer))))
+        return cls(model, list(remedy.find(Situation(model, [], no_answer, Loader.of(view)))))
 
     @property
     def now(self) -> float:

@@ -52,6 +52,11 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         return "one_step" if min(part.file.steps_used for part in self.main) < MIN_STEPS else "steps"
 
     @property
+    def loader_late(self) -> float | None:
+        """Probability that data-loader workers of some rank set the pace; None where no rank has any."""
+        return max((p.loader_late for p in self.predictions if p.loader_late is not None), default=None)
+
+    @property
     def idle_fraction(self) -> float:
         """Share of the replayed steps in which the device was idle, on the rank where it was busiest."""
         return max(0.0, 1.0 - max(p.busy_ns / max(1.0, p.profiled_step_ns) for p in self.predictions))

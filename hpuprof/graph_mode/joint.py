@@ -17,7 +17,7 @@ from hpuprof.model.arrays import Floats
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, Option, Prediction, ProfilingPrior
 from hpuprof.what_if.joint_points import AS_RECORDED, JointTimes
 from hpuprof.what_if.profiling_cost import Cost, fit
-from hpuprof.what_if.uncertainty import Drawn, Draws, Errors
+from hpuprof.what_if.uncertainty import Drawn, Draws, Errors, unpack
 
 
 class Joint(Struct, frozen=True, eq=False, dict=True):
@@ -43,7 +43,7 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def base_samples(self) -> Floats:
         """Samples of the step time now [ns], by the recording alone."""
-        return self.eager.at(self._drawn)
+        return self._paced(self.eager)
 
     def with_option(self, options: Sequence[Option], error: float) -> tuple[Floats, float] | None:
         """Return samples of the speed-up, and the step time [ns] with the profiler's cost left in.
@@ -55,10 +55,14 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
             return None
         unexplained = max(p.unexplained for p in self.predictions)
         errors = Errors.of(self.constants, self.predictions[0].base_spread, error, unexplained)
-        speedup = self.base_samples / played.at(self._drawn)
-        if any(p.loader_bound for p in self.predictions):
-            speedup = np.minimum(speedup, 1.0)
+        speedup = self.base_samples / self._paced(played)
         return self._draws.with_errors(speedup, errors, self.cost.overhead), float(played.times[AS_RECORDED])
+
+    def _paced(self, played: JointTimes) -> Floats:
+        """Return samples of the step time [ns]; no rank's is shorter than its data-loader workers allow."""
+        found = [played.at(self._drawn), *(unpack(p.loader_every) for p in self.predictions if p.loader_every)]
+        times: Floats = np.max(found, axis=0)
+        return times
 
     @cached_property
     def _draws(self) -> Draws:

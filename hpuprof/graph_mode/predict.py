@@ -22,13 +22,14 @@ from hpuprof.graph_mode.regions import LoopParts, accumulates, launch_regions, l
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Floats, median
 from hpuprof.model.intervals import measure, union_of
-from hpuprof.model.prediction import Constant, Option, Prediction, ProfilingPrior, Reason
+from hpuprof.model.prediction import Constant, Option, Prediction, Reason
 from hpuprof.model.schema import Activity
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.capture import MIN_LAUNCHES, Region
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.loader import Loader
 from hpuprof.what_if.profiling_cost import fit, prior_of
 from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.step_model import StepModel
@@ -46,7 +47,6 @@ from hpuprof.what_if.uncertainty import (
 )
 
 _OPTIMIZER = re.compile(r"^Optimizer\.step#(\w+)\.step$")
-LOADER_SHARE = 0.02  # share of the step spent waiting for data-loader workers above which data bounds the step
 MODULES_NAMED = 16
 
 
@@ -76,8 +76,8 @@ class Replay(msgspec.Struct, frozen=True, eq=False):
     drawn: Drawn
     weights: Floats  # of the steps, shape (samples, steps)
     base: Floats  # step time now [ns], shape (samples,)
-    prior: ProfilingPrior  # of what profiling cost
     told: bool  # whether `base` is known
+    loader: Loader | None  # data-loader workers
 
 
 def predict(
@@ -137,16 +137,17 @@ def _predict_with(
     view, constants, draws = model.view, model.constants, Draws.make()
     noise = base_noise(settings.unprofiled_ns, settings.spread_ns)
     prior = prior_of(view, model.row_costs, (model.low, model.high), settings.measured or {})
+    loader = Loader.of(view)
     cost = fit(prior, model.nominal, settings.unprofiled_ns, noise, draws.uniform[0])
+    if loader is not None and settings.unprofiled_ns:
+        cost = cost.where(loader.late, fit(prior, model.nominal, None, 0.0, draws.uniform[0]))
     drawn = draws.drawn(constants, cost.overhead, cost.host_scale)
     played = model.eager(drawn)
     seen, eager = model.facts(played, model.observed(), joint=settings.joint), played.step_times
     timed = model.timed
-    waited = measure(view.hosts.blocked_by["loader"], timed.start, timed.end).sum()
-    loader_bound = bool(waited > LOADER_SHARE * timed.total_ns)
     errors = Errors.of(constants, noise, seen.replay_error or 0.0, seen.unexplained)
     weights = resample_weights(seen.steps, SAMPLES)
-    compared = _Eager((eager * weights).mean(axis=1), weights, draws, errors, cost.overhead, loader_bound)
+    compared = _Eager.of(eager, weights, draws, errors, cost.overhead, loader)
     graphs_known = FAMILIES[view.trace.family].graphs_known
     options, refused = _options(model, regions if graphs_known else [], drawn, compared, joint=settings.joint)
     prediction = msgspec.structs.replace(
@@ -162,7 +163,8 @@ def _predict_with(
         overhead_prior=prior,
         busy_ns=float(measure(view.device.busy, timed.start, timed.end).mean()),
         device_ns=float(measure(union_of(view.device.compute, view.device.copy), timed.start, timed.end).mean()),
-        loader_bound=loader_bound,
+        loader_late=None if loader is None else loader.probability,
+        loader_every=b"" if loader is None else pack(loader.every),
         modules=list(dict.fromkeys(name for r in regions for name in r.members))[:MODULES_NAMED],
         optimizer=_optimizer_name(view.trace),
         measured=[c for name, c in constants.items() if settings.measured and name in settings.measured],
@@ -172,7 +174,7 @@ def _predict_with(
         span=span_of(view, timed.start, timed.end),
     )
     base = np.full(SAMPLES, float(settings.unprofiled_ns)) if settings.unprofiled_ns else compared.times
-    return prediction, Replay(model, regions, drawn, weights, base, prior, bool(settings.unprofiled_ns))
+    return prediction, Replay(model, regions, drawn, weights, base, bool(settings.unprofiled_ns), loader)
 
 
 class _Eager(msgspec.Struct, frozen=True, eq=False):
@@ -183,12 +185,25 @@ class _Eager(msgspec.Struct, frozen=True, eq=False):
     draws: Draws
     errors: Errors
     cost: Floats  # of profiling
-    loader_bound: bool  # data loading bounds the step whatever is captured
+    loader: Loader | None  # data-loader workers, which whatever is captured waits for
+
+    @classmethod
+    def of(
+        cls, times: Floats, weights: Floats, draws: Draws, errors: Errors, cost: Floats, loader: Loader | None
+    ) -> _Eager:
+        """Make it from step times of shape `(samples, steps)` [ns]."""
+        return cls(_paced(times, weights, loader), weights, draws, errors, cost, loader)
 
     def over(self, times: Floats) -> Floats:
         """Return samples of the speed-up over captured steps, shape `(samples, steps)`."""
-        ratio = self.times / np.maximum((times * self.weights).mean(axis=1), 1.0)
-        return self.draws.with_errors(np.minimum(ratio, 1.0) if self.loader_bound else ratio, self.errors, self.cost)
+        ratio = self.times / np.maximum(_paced(times, self.weights, self.loader), 1.0)
+        return self.draws.with_errors(ratio, self.errors, self.cost)
+
+
+def _paced(times: Floats, weights: Floats, loader: Loader | None) -> Floats:
+    """Return the means of resampled steps, no shorter than data-loader workers allow [ns]."""
+    mean: Floats = (times * weights).mean(axis=1)
+    return mean if loader is None else loader.paced(mean)
 
 
 def _options(

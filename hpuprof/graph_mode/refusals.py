@@ -43,6 +43,12 @@ STEP_TIME = Refusal(
     "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it",
 )
 ONE_STEP = Refusal("one_step", "a single step was recorded", "a recording of three steps or more", _LONGER)
+LOADER = Refusal(
+    "loader",
+    "it is not known whether the data-loader workers keep up",
+    "a recording with twice as many data-loader workers: where the step stays as long, they keep up",
+    "hpuprof compare AS_IS MORE_WORKERS",
+)
 COLD = 0.5
 """Share of the recording that compiling and first use may take: with more, by judgement, the rest are first calls."""
 DISTURBED: tuple[Reason, ...] = ("first_use", "lost_rows", "allocator_first", "graph_capture")

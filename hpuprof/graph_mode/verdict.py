@@ -18,6 +18,7 @@ from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, mem
 from hpuprof.graph_mode.refusals import (
     DISTURBED,
     FEW_ROWS,
+    LOADER,
     NO_TRACE,
     NOTHING_IN_COMMON,
     ONE_STEP,
@@ -249,6 +250,8 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
     gain, loss = float(np.mean(best.speedup > GAIN)), float(np.mean(best.speedup < LOSS))
     open_question = lead.base == "profiled" and _would_decide(best.speedup)
     lacking = ONE_STEP if job.basis == "one_step" else STEP_TIME if open_question else None
+    if lacking is None and 1 - SURE < (job.loader_late or 0.0) < words.LATE and 1 - SURE < gain < SURE:
+        lacking = LOADER
     speedup = best.interval()
     verdict = "no" if job.reach <= GAIN else _verdict(gain, speedup, blocked=bool(best.blocked_by), lacking=lacking)
     lacking = None if verdict == "no" else lacking
@@ -336,7 +339,7 @@ def _verdict(gain: float, speedup: Interval, *, blocked: bool, lacking: Refusal 
         return "marginal"
     if gain >= SURE:
         return "likely" if lacking else "yes"
-    if lacking is STEP_TIME:
+    if lacking in (STEP_TIME, LOADER):
         return "likely" if gain >= 0.5 else "unlikely"
     return "marginal"
 

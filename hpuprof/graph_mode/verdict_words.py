@@ -12,6 +12,8 @@ from hpuprof.model.durations import duration
 from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction, Verdict
 
 NEARLY_ALL = 0.9
+LATE = 0.9
+"""Probability that data-loader workers set the pace from which they do."""
 """Share of the device's work in graphs from which more of them change little. By judgement: a tenth is left."""
 COMPILED = "No: the model is already compiled for the HPU, so its regions run as graphs."
 
@@ -126,7 +128,7 @@ def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: fl
         times = f"from {duration(base)} to {duration(best.step_time_ns.median)}"
         return f"Yes: {with_graphs}, {times}{there}."
     if verdict == "no":
-        if lead.loader_bound:
+        if (lead.loader_late or 0.0) >= LATE:
             return "No: the step waits for data-loader workers; with graphs it would only wait longer."
         if s.median < LOSS and s.high < GAIN:
             return f"No: graph mode would cost time; {runs}."
@@ -250,7 +252,7 @@ def assumptions(lead: Prediction, mode: str, ranks: int) -> list[str]:
         out.append("the given step time is longer than the recorded one: the host was slower then, or the steps differ")
     if ranks > 1 or lead.collectives:
         out.append("all ranks use graph mode")
-    if not lead.loader_bound:
+    if (lead.loader_late or 0.0) < LATE:
         out.append("data loading keeps up with the faster step")
     if lead.method == "pipeline":
         out.append(

@@ -22,6 +22,7 @@ Reason = Literal[
     "given_step_time",
     "graph_capture",
     "late_rows",
+    "loader",
     "lost_rows",
     "no_device_rows",
     "no_device_used",
@@ -233,7 +234,12 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     linked: Annotated[
         float | None, Meta(description="Share of device rows with a known launch, or of launches whose rows are there.")
     ] = None
-    loader_bound: Annotated[bool, Meta(description="The host waited for data-loader workers.")] = False
+    loader_late: Annotated[
+        float | None, Meta(description="Probability that data-loader workers set the pace; None: there are none.")
+    ] = None
+    loader_every: Annotated[
+        bytes, Meta(description="Samples of the time between two of their batches, as `base_samples` [ns].")
+    ] = b""
     replays: Annotated[float, Meta(description="Graph launches per step already in the trace.")] = 0.0
     covered: Annotated[float | None, Meta(description="Share of device time in the graph launches of the trace.")] = (
         None

@@ -64,7 +64,7 @@ def plan_rows(
         return refused(refusal or NO_TRACE)
     decision = decide([partial], code=False)  # graph mode's for this recording alone
     pricing = Pricing.of(replay)
-    situation = Situation(replay.model, replay.regions, decision.answer, measured)
+    situation = Situation(replay.model, replay.regions, decision.answer, replay.loader, measured)
     wished, unknown = shortened_parts(situation, chosen)
     found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
     told = partial.prediction is not None and partial.prediction.base != "profiled"

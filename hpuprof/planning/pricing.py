@@ -18,10 +18,9 @@ from msgspec.structs import replace
 
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.model.arrays import Floats, Ints, Mask, median
-from hpuprof.planning.pace import set_by_workers, unseen_pace
 from hpuprof.planning.remedy import Change
+from hpuprof.what_if.loader import Loader
 from hpuprof.what_if.play import Sample, pace
-from hpuprof.what_if.profiling_cost import fit
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.uncertainty import GAIN_ERROR, SEED, standard_normal
@@ -30,6 +29,10 @@ LEVELS = (0.0, 0.5, 1.0)
 TINY = 1e-9
 REMEMBERED = 10
 """Models with changes that are kept, at 1 to 2 MB each; more of them made no plan sooner."""
+
+
+Models = Callable[[tuple[Change, ...], float, bool], StepModel]
+"""The recorded steps with changes, at an outcome, or with what they are about taken away."""
 
 
 class Pricing(Struct, frozen=True, eq=False, dict=True):
@@ -42,8 +45,9 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
     base: Floats  # step time now [ns], samples
     level: Floats  # how badly changes turn out, 0 to 1
     error: Floats  # factor on gains
-    models: Callable[[tuple[Change, ...], float, bool], StepModel]  # with changes
-    batches: Floats | None  # step times that data-loader workers allow without changes [ns]; of all samples
+    models: Models
+    unwaiting: Models  # the same where workers set the pace
+    loader: Loader | None  # data-loader workers; of all samples
     at: Ints  # which of the samples `base`, `level`, `error` and what is asked for are of
     played: dict[tuple[tuple[Change, ...], float, bool], Floats] = field(default_factory=dict)
     """Mean step times with changes, at an outcome, or with them taken away; of all samples, NaN: not played [ns]."""
@@ -53,28 +57,23 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
     @classmethod
     def of(cls, replay: Replay) -> Pricing:
         """Make one from what the prediction was played on."""
-        base, model, drawn, batches = replay.base, replay.model, replay.drawn, None
-        if (workers := set_by_workers(model)) is not None:
-            # As long with the profiler as without it: what it cost shows in the waiting, not in the step time.
-            batches = base if replay.told else np.full(len(base), workers.every_ns)
-            cost = fit(replay.prior, model.nominal, None, 0.0, drawn.uniform[0])
-            drawn = replace(drawn, overhead=cost.overhead, host_scale=cost.host_scale)
-            model = model.without_host(workers.waiting)
-        rng, count = np.random.default_rng(SEED + 2), len(base)
+        model, count = replay.model, len(replay.base)
+        rng = np.random.default_rng(SEED + 2)
         level = (rng.permutation(count) + 0.5) / count
         error = np.exp(GAIN_ERROR * rng.permutation(standard_normal((np.arange(count) + 0.5) / count)))
-        if workers is None:
-            batches = unseen_pace(model, (rng.permutation(count) + 0.5) / count)
+        loader, models = replay.loader, _remembering(model)
+        waited = loader is not None and loader.late.any()
         return cls(
             model=model,
-            sample=model.sample(drawn),
-            outside=drawn.outside,
+            sample=model.sample(replay.drawn),
+            outside=replay.drawn.outside,
             weights=replay.weights,
-            base=base,
+            base=replay.base,
             level=level,
             error=error,
-            models=_remembering(model),
-            batches=batches,
+            models=models,
+            unwaiting=_remembering(model.without_host(loader.waiting)) if loader is not None and waited else models,
+            loader=loader,
             at=np.arange(count),
         )
 
@@ -128,26 +127,48 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
         at = self.at if pick is None else self.at[pick]
         times = self.played.setdefault((changes, level, ideal), np.full(len(self.weights), np.nan))
         left = at[np.isnan(times[at])]
-        if len(left):
-            schedule = self._applied(changes, level, ideal=ideal).schedule
-            steps = self.model.edited(schedule, self.sample.picked(left), self.outside[left])
-            times[left] = (steps * self.weights[left]).mean(axis=1)
-            if self.batches is not None:
-                times[left] = np.maximum(times[left], self.batches[left] * _left_of_pace(changes, level, ideal=ideal))
+        loader = self.loader
+        if len(left) and loader is None:
+            times[left] = self._play(self.models, changes, level, left, ideal=ideal)
+        elif len(left) and loader is not None:
+            late = loader.late[left]
+            # More workers hand nothing over sooner where nobody waits for them.
+            for mine, models, done in (
+                (left[~late], self.models, tuple(change for change in changes if change.paces is None)),
+                (left[late], self.unwaiting, changes),
+            ):
+                if len(mine):
+                    every = loader.every[mine] * _left_of_pace(done, level, ideal=ideal)
+                    times[mine] = np.maximum(self._play(models, done, level, mine, ideal=ideal), every)
         return times[at]
 
-    def _applied(self, changes: tuple[Change, ...], level: float, *, ideal: bool = False) -> StepModel:
-        return self.models(tuple(sorted(changes, key=lambda c: c.last)), level, ideal)
+    def _play(
+        self,
+        models: Models,
+        changes: tuple[Change, ...],
+        level: float,
+        at: Ints,
+        *,
+        ideal: bool,
+    ) -> Floats:
+        """Return mean step times of some samples, whatever data-loader workers allow [ns]."""
+        schedule = _applied(models, changes, level, ideal=ideal).schedule
+        steps = self.model.edited(schedule, self.sample.picked(at), self.outside[at])
+        times: Floats = (steps * self.weights[at]).mean(axis=1)
+        return times
+
+    @property
+    def _usual(self) -> Models:
+        """What is likelier: that workers set the pace, or not."""
+        return self.unwaiting if self.loader is not None and self.loader.probability > 0.5 else self.models
 
     def sets_the_step(self, changes: Sequence[Change]) -> str:
         """Return what the step loses most by with some changes: host or device, at the medians."""
-        if self.batches is not None:
-            waited = self.share(changes) * self.now <= self.batches[self.at] * _left_of_pace(changes, 0.5) * (
-                1.0 + TINY
-            )
-            if median(waited) > 0:
+        if self.loader is not None:
+            every = self.loader.every[self.at] * _left_of_pace(changes, 0.5)
+            if median(self.share(changes) * self.now <= every * (1.0 + TINY)) > 0:
                 return "host"
-        schedule = self._applied(tuple(changes), 0.5).schedule
+        schedule = _applied(self._usual, tuple(changes), 0.5).schedule
         sample = self._middle
         now = _at_median(schedule, sample)
         no_host = self._alone(tuple(changes), 0.5)
@@ -169,12 +190,22 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
         """Return what the device alone takes for a step with some changes at the medians, played once [ns]."""
         key = changes, level if any(change.uncertain for change in changes) else 0.0
         if key not in self.alone:
-            self.alone[key] = _at_median(self._applied(*key).schedule, self._middle, host=False)
+            self.alone[key] = _at_median(_applied(self._usual, *key).schedule, self._middle, host=False)
         return self.alone[key]
 
     @cached_property
     def _middle(self) -> Sample:
         return self.sample.median()
+
+
+def _applied(
+    models: Models,
+    changes: tuple[Change, ...],
+    level: float,
+    *,
+    ideal: bool = False,
+) -> StepModel:
+    return models(tuple(sorted(changes, key=lambda c: c.last)), level, ideal)
 
 
 def _left_of_pace(changes: Sequence[Change], level: float, *, ideal: bool = False) -> float:
@@ -183,7 +214,7 @@ def _left_of_pace(changes: Sequence[Change], level: float, *, ideal: bool = Fals
     return 1.0 if not paces else 0.0 if ideal else min(one(level) for one in paces)
 
 
-def _remembering(model: StepModel) -> Callable[[tuple[Change, ...], float, bool], StepModel]:
+def _remembering(model: StepModel) -> Models:
     """Return what `applied` does to a model with changes in their order, one change after the other."""
 
     @lru_cache(maxsize=REMEMBERED)

@@ -24,6 +24,7 @@ from hpuprof.planning.row_edits import without_work
 from hpuprof.what_if.capture import Region
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
+from hpuprof.what_if.loader import Loader
 from hpuprof.what_if.step_model import StepModel
 
 Found = TypeVar("Found")
@@ -52,6 +53,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     model: StepModel
     regions: list[Region]
     answer: GraphMode
+    loader: Loader | None = None
     measured: Measured = Measured()
 
     @property

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Floats, Ints, percentiles
+from hpuprof.model.arrays import Floats, Ints, Mask, percentiles
 from hpuprof.model.prediction import Constant, ProfilingPrior
 from hpuprof.model.schema import HostKind
 from hpuprof.what_if.constants import PROFILER_ROWS
@@ -55,6 +55,14 @@ class Cost(Struct, frozen=True, eq=False):
     overhead: Floats
     host_scale: Floats
     source: str
+
+    def where(self, some: Mask, other: Cost) -> Cost:
+        """Return it with other samples in some places."""
+        return Cost(
+            np.where(some, other.overhead, self.overhead),
+            np.where(some, other.host_scale, self.host_scale),
+            other.source if some.all() else self.source,
+        )
 
 
 def prior_of(

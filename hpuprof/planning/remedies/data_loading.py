@@ -10,9 +10,9 @@ import numpy as np
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.planning.pace import HAND_OVER, set_by_workers
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Situation, shortened
+from hpuprof.what_if.loader import HAND_OVER
 
 WORKERS = 4
 """Workers that the advice starts where there are none; by judgement."""
@@ -28,8 +28,8 @@ SLOWER = 2.0
 def find(situation: Situation) -> Iterator[Change]:
     """Find time of the main thread in waiting for workers or, without workers, in fetching the batch itself."""
     view, low, high = situation.view, situation.model.low, situation.model.high
-    if measure(view.hosts.blocked_by["loader"], low, high).any():
-        if set_by_workers(situation.model) is not None:
+    if situation.loader is not None:
+        if situation.loader.late.any():
             where = "waiting for data-loader workers"
             yield Change(
                 where, 1.0, lambda model, _: model, uncertain=True, bends=(0.25, 0.75, NO_PROCESSOR), paces=_sooner

@@ -393,7 +393,7 @@ def test_a_compiled_hpu_model_has_its_graphs_already(judge):
 
 
 def test_waiting_for_data_loader_workers_is_said(judge):
-    assert "data-loader" in judge(prediction(option(0.98, 1.02), loader_bound=True)).sentence
+    assert "data-loader" in judge(prediction(option(0.98, 1.02), loader_late=1.0)).sentence
 
 
 SITUATIONS = [

@@ -1,0 +1,140 @@
+"""Data-loader workers: how likely they set the pace, what taking a batch costs, and how often a batch comes.
+
+With `n` workers that each need `t` for a batch, one comes every `t / n`, whatever the step does meanwhile. So the step
+is never shorter, and what else becomes faster is waited away. A fetch in a trace holds the hand-over of a batch, the
+wait for it, or both. Where nothing tells them apart, both readings are samples: workers set the pace, or keep up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.intervals import Intervals, union
+from hpuprof.what_if.uncertainty import SAMPLES, SEED
+
+HAND_OVER = (100_000.0, 1_200_000.0)
+"""What the main thread needs to take a finished batch from a worker [ns]: 1.0 to 1.7 ms measured with torch 2.13 on two
+busy cores, 70 µs and 1.4 ms in public recordings; any value between is as likely as any other, by judgement."""
+QUICKER, LONGER = 2, 4
+"""Powers by which hand-overs beyond that range become less likely; by judgement."""
+FASTEST, SLOWEST = 30.0, 4.0
+"""A batch comes up to so many times as often as the step needs one, or as seldom, any ratio as likely as any other; by
+judgement."""
+HICCUPS, SCATTER = 0.005, 0.1
+"""Shares of the time between fetches and of the quickest one by which the others exceed it on the mean, although nobody
+waits; by judgement."""
+EVEN = 0.5
+"""Probability that workers who are waited for deliver evenly, so that no fetch finds a batch; by judgement."""
+MOST_TOLD = 7.0
+"""Most that the variation of fetches changes the logarithm of the odds."""
+LEAST_FETCHES = 4
+"""From so many fetches on their variation counts."""
+_RESOLUTION = 2_000.0  # ns by which stamps scatter
+_HAND_OVERS = np.geomspace(10_000.0, 20_000_000.0, 200)
+
+
+class Fetches(Struct, frozen=True, eq=False):
+    """Fetches of batches from workers, in order, ns. `share`: mean time from one to the next."""
+
+    start: Ints
+    took: Ints
+
+    @classmethod
+    def of(cls, view: RankView) -> Fetches | None:
+        """Return the fetches in the steps, those unlike the others too; None without workers."""
+        waited, steps = view.hosts.blocked_by["loader"], view.steps
+        inside = (waited.start >= steps.start.min()) & (waited.end <= steps.end.max())
+        if not inside.any():
+            return None
+        return cls(waited.start[inside], (waited.end - waited.start)[inside])
+
+    @property
+    def usual(self) -> Ints:
+        """How long they took without the longest one [ns]: a single long fetch is no pace."""
+        return np.sort(self.took)[: max(1, len(self.took) - 1)]
+
+    def steadier(self) -> float:
+        """Return the logarithm of how much likelier even deliveries explain how fetches vary than hand-overs do.
+
+        Whoever waits for a batch that comes evenly waits the longer the sooner he asks: fetch and what precedes it have
+        a steadier sum than the fetch alone. A hand-over does not depend on what precedes it. Likelihood ratio of two
+        normal distributions of unknown mean and deviation.
+        """
+        if len(self.took) <= LEAST_FETCHES:
+            return 0.0
+        took, between = self.took[1:].astype(np.float64), np.diff(self.start) - self.took[:-1]
+        kept = np.arange(len(took)) != np.argmax(took)
+        took, together = took[kept], (took + between)[kept]
+        floor = _RESOLUTION**2
+        found = -0.5 * (len(took) - 1) * np.log((together.var() + floor) / (took.var() + floor))
+        return float(np.clip(found, -MOST_TOLD, MOST_TOLD))
+
+
+class Loader(Struct, frozen=True, eq=False):
+    """What workers allow, sample by sample; arrays of shape `(samples,)`."""
+
+    late: Mask  # samples in which they set the pace
+    every: Floats  # time between two batches [ns]
+    waiting: Intervals  # of the host where they set the pace: fetches without the hand-over
+    waits_ns: float  # length of that per step
+    probability: float  # that they set the pace
+
+    @classmethod
+    def of(cls, view: RankView) -> Loader | None:
+        """Read the workers of a recording; None where there are none."""
+        fetches = Fetches.of(view)
+        if fetches is None:
+            return None
+        steps = view.steps
+        span = float(steps.end.max() - steps.start.min())
+        probability, taking = _waited_for(fetches, span / len(fetches.took))
+        rng = np.random.default_rng(SEED + 5)
+        late = (rng.permutation(SAMPLES) + 0.5) / SAMPLES < probability
+        uniform = (rng.permutation(SAMPLES) + 0.5) / SAMPLES
+        long = fetches.took > taking
+        start, end = fetches.start[long] + round(taking), (fetches.start + fetches.took)[long]
+        mean = span / len(steps.start)
+        return cls(
+            late=late,
+            every=np.where(late, mean, mean * FASTEST**-uniform),
+            waiting=union(start, end),
+            waits_ns=float((end - start).sum()) / len(steps.start),
+            probability=probability,
+        )
+
+    def paced(self, times: Floats) -> Floats:
+        """Return the step times [ns] that workers allow; `times`: with the recorded waiting in them."""
+        return np.maximum(np.where(self.late, times - self.waits_ns, times), self.every)
+
+
+def _waited_for(fetches: Fetches, every: float) -> tuple[float, float]:
+    """Return the probability that workers set the pace, and what taking a batch costs then [ns].
+
+    `every`: mean time between two fetches [ns]. Bayes' rule for the quickest fetch and the mean excess of the others
+    over it. Nobody waits: the quickest is a hand-over, the excess hiccups. Somebody waits: a batch that comes nearly as
+    soon as it is needed is a coincidence, the less likely the shorter the wait.
+    """
+    quickest = float(fetches.usual[0])
+    excess = float(fetches.usual.mean()) - quickest
+    prior = np.minimum(1.0, (_HAND_OVERS / HAND_OVER[0]) ** QUICKER)
+    prior *= np.minimum(1.0, (HAND_OVER[1] / _HAND_OVERS) ** LONGER)
+    step = float(np.log(_HAND_OVERS[1] / _HAND_OVERS[0]))
+    prior /= prior.sum() * step  # density over the logarithm
+    ratios = float(np.log(FASTEST * SLOWEST))
+    usual_excess = HICCUPS * every + SCATTER * quickest
+    hiccups = np.exp(-excess / usual_excess) * every / usual_excess
+    kept_up = np.log(FASTEST) / ratios * float(np.interp(quickest, _HAND_OVERS, prior)) * hiccups
+    below = np.where(quickest > _HAND_OVERS, prior * step, 0.0)
+    waits = np.maximum(quickest - _HAND_OVERS + excess, 1e-3 * every)
+    evenly = EVEN / ratios * float(below.sum()) * quickest / every * hiccups * np.exp(fetches.steadier())
+    unevenly = (1.0 - EVEN) / ratios * float((below * quickest / waits).sum())
+    waited = evenly + unevenly
+    if waited + kept_up <= 0.0:
+        return 0.0, quickest
+    # Where waits are uneven, the quickest fetch found its batch ready.
+    usual = float(np.exp((np.log(_HAND_OVERS) * below).sum() / below.sum())) if below.any() else quickest
+    part = evenly / waited if waited else 0.0
+    return float(waited / (waited + kept_up)), float(usual**part * quickest ** (1.0 - part))
