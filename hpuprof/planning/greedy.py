@@ -30,6 +30,10 @@ SHOWN = 0.002
 """Share of the step below which a change alone is not shown."""
 ALIKE = 0.97
 """A change that gains this share of the best one's gain and touches less of the program is taken first."""
+NEARLY, OVERLAP = 0.8, 0.1
+"""A change that asks for less goes before one that saves the most if it saves that share of it, and if the two together
+save less than the sum of both by that share of the smaller gain: whoever applies the first one may not need the other.
+By judgement."""
 MOST = 6
 """Lines of the plan; what comes after so many changes rests on too many guesses."""
 MOST_PRICED = 24
@@ -168,6 +172,9 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
                 and not any(p.remedy.name in t.remedy.excludes or t.remedy.name in p.remedy.excludes for t in taken)
             ]
             gains = list(self._tried(open_ones, done, few, share))
+            # What costs time by itself waits until nothing else is left.
+            harmless = [found for found in gains if float(median(found[1].share)) <= 1.0 + TINY]
+            gains = harmless if any(gain >= WORTH for gain, _, _ in harmless) else gains
             best = max((gain for gain, _, _ in gains), default=0.0)
             if best < WORTH:
                 break
@@ -176,9 +183,30 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             clearing = [f for f in gains if f[1].remedy.name in candidate.change.after and f[0] >= WORTH]
             if clearing:
                 _, candidate, with_it = max(clearing, key=lambda found: found[0])
+            else:
+                _, candidate, with_it = self._easier(gains, candidate, done, few, share)
             taken.append(candidate)
             share = with_it
         return taken
+
+    def _easier(
+        self,
+        gains: Sequence[tuple[float, Priced, Floats]],
+        best: Priced,
+        done: Sequence[Change],
+        few: Pricing,
+        share: Floats,
+    ) -> tuple[float, Priced, Floats]:
+        """Return what to take first: the best change, or one of less effort that saves nearly as much of the same."""
+        chosen = next(found for found in gains if found[1] is best)
+        for found in sorted(gains, key=lambda found: (found[1].remedy.effort, -found[0])):
+            gain, candidate, _ = found
+            if candidate.remedy.effort >= best.remedy.effort or gain < NEARLY * chosen[0]:
+                continue
+            both = float(median(share - few.share([*done, candidate.change, best.change])))
+            if gain + chosen[0] - both > OVERLAP * min(gain, chosen[0]):
+                return found
+        return chosen
 
     def _tried(
         self, open_ones: Sequence[Priced], done: Sequence[Change], few: Pricing, share: Floats
@@ -193,7 +221,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             changes = [*done, candidate.change]
             told = self._told(candidate, first=not done)
             try:
-                least = WORTH if candidate.remedy.name in clearing else ALIKE * best
+                least = WORTH if candidate.remedy.name in clearing else NEARLY * best
                 if told is None and float(median(share - few.best_share(changes))) < least:
                     continue
                 with_it = few.share(changes)

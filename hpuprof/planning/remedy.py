@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from enum import IntEnum
 
 from msgspec import Struct
 
 from hpuprof.model.arrays import Mask
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.step_model import StepModel
+
+
+class Effort(IntEnum):
+    """What a remedy asks of whoever applies it, the least first."""
+
+    ARGUMENT = 0
+    FEW_LINES = 1
+    RESTRUCTURING = 2
+    NUMERICS = 3  # results change
+    HARDWARE = 4  # or the cluster
+
 
 Edit = Callable[[StepModel, float], StepModel]
 """Plays a change: a model and how badly it turns out, from 0 (as good as can be) to 1, to the model with the change."""
@@ -56,6 +68,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     costs: str
     unknown: str
     needs: str
+    effort: Effort
     proof: str = "simulated"
     by_call: bool = True
     excludes: tuple[str, ...] = ()

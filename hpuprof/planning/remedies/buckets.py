@@ -13,7 +13,7 @@ from hpuprof.model.arrays import Floats, Ints, Mask, among, distinct, median, pe
 from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import lane_waits, lasting, scaled, without_work
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.edit import with_waits
@@ -236,6 +236,7 @@ REMEDY = Remedy(
     unknown="The start-up time of a collective: between the quartiles of what a line through this recording's sizes "
     "and shortest times leaves.",
     needs="A recording in which device rows are linked to their launches and collectives tell their bytes.",
+    effort=Effort.ARGUMENT,
     mends=("HP206",),
     find=find,
 )

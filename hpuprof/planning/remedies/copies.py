@@ -12,7 +12,7 @@ from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.ingest.dialect_activities import waits_for_all_streams
 from hpuprof.model.arrays import Ints, Mask, among, distinct
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import lane_waits, lasting, of_lanes, scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.edit import on_lane, with_waits
@@ -152,6 +152,7 @@ REMEDY = Remedy(
     costs="Device memory for one more batch, pinned host memory.",
     unknown="By how much copies slow what runs beside them: up to a tenth of their time.",
     needs="A recording in which device rows are linked to their launches.",
+    effort=Effort.FEW_LINES,
     mends=("HP219",),
     find=find,
 )

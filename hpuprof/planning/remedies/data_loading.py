@@ -10,7 +10,7 @@ import numpy as np
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.situation import Situation, shortened
 from hpuprof.what_if.loader import HAND_OVER
 
@@ -88,6 +88,7 @@ REMEDY = Remedy(
     unknown="How long workers take for a batch is not in a trace: with more workers between a quarter as long and as "
     "long as now; moved to four workers, once to twice the time on the main thread each.",
     needs="A recording with data-loader rows on the main thread.",
+    effort=Effort.ARGUMENT,
     proof="edited",
     by_call=False,
     mends=("HP202",),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.tables import PlanRow
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.parts import Owners, Parts, parts_of
 from hpuprof.what_if.step_model import StepModel
@@ -44,6 +44,7 @@ REMEDY = Remedy(
     costs="",
     unknown="Nothing: a share of its own time goes, wherever it is, and that of what it calls stays.",
     needs="",
+    effort=Effort.RESTRUCTURING,
     proof="injected",
     find=lambda _: iter(()),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.situation import Situation, folded, spared
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
@@ -75,6 +75,7 @@ REMEDY = Remedy(
     unknown="Of the device's time 37 % (an unfused Adam's 19 passes over memory become 7) to all is left, of the "
     "host's 5 to 25 %.",
     needs="A recording in which device rows are linked to their launches and the optimizer's step is annotated.",
+    effort=Effort.ARGUMENT,
     proof="edited",
     mends=("HP208",),
     find=find,

@@ -12,7 +12,7 @@ from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import measure, union
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import (
     lane_waits,
     lasting,
@@ -182,6 +182,7 @@ REMEDY = Remedy(
     unknown="A collective and what runs beside it take up to 1.35 times as long while both run (Daydream, ATC'20); "
     "gradients are ready in proportion to their reductions' time, or up to half of the way earlier or later.",
     needs="A recording in which device rows are linked to their launches, with autograd's rows.",
+    effort=Effort.FEW_LINES,
     mends=("HP206",),
     find=find,
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from hpuprof.graph_mode.verdict import WORTH_TRYING
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.step_model import StepModel
 
@@ -42,6 +42,7 @@ REMEDY = Remedy(
     costs="Memory for static inputs and the graphs' pools; shapes must not change.",
     unknown="Launching a graph, gaps and kernels in it, copies into static inputs: constants with sources.",
     needs="See the graph-mode verdict.",
+    effort=Effort.RESTRUCTURING,
     proof="edited",
     by_call=False,
     mends=("HP201", "HP207"),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.trace import Trace
 from hpuprof.planning.matrix_rows import MatrixRows
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.launch_model import LaunchModel
@@ -134,6 +134,7 @@ HALF = Remedy(
     "the host's work of one. "
     "Other kernels of forward and backward take between half, for half the bytes, and all of their time.",
     needs=_NEEDS,
+    effort=Effort.NUMERICS,
     mends=("HP210",),
     find=find_half,
 )
@@ -146,6 +147,7 @@ TF32 = Remedy(
     unknown="Matrix operators take between the ratio of the peaks (of the roofline where shapes are known) and all of "
     "their time.",
     needs=_NEEDS,
+    effort=Effort.NUMERICS,
     mends=("HP210",),
     find=find_tf32,
 )

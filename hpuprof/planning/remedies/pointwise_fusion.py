@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import Intervals, union, union_of
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import without_work
 from hpuprof.planning.situation import ProgramCalls, Situation, folded, spared
 from hpuprof.what_if.launch_model import LaunchModel
@@ -124,6 +124,7 @@ REMEDY = Remedy(
     "tensor of its own, all results are kept), the host's work for it half to one and a half times that for one "
     "operator. What else a compiler does is left out.",
     needs="A recording in which device rows are linked to their launches.",
+    effort=Effort.RESTRUCTURING,
     mends=("HP207",),
     find=find,
 )

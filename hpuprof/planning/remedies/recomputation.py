@@ -14,7 +14,7 @@ from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, union
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import Trace
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import without_work
 from hpuprof.planning.situation import Situation, shortened
 from hpuprof.what_if.launch_model import LaunchModel
@@ -122,5 +122,6 @@ REMEDY = Remedy(
     unknown="The activations of how many layers fit into memory: none to all.",
     needs="A recording in which device rows are linked to their launches, with autograd's sequence numbers; "
     "profile_memory=True tells how much memory is in use.",
+    effort=Effort.FEW_LINES,
     find=find,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.workload import INFERENCE, SERVING, workload
 from hpuprof.model.arrays import Ints, Mask
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import Group, ProgramCalls, Situation
 from hpuprof.what_if.launch_model import LaunchModel
@@ -155,6 +155,7 @@ READS = Remedy(
     costs="The value comes later.",
     unknown="Nothing: the wait, the copy and the operator around them go.",
     needs=_NEEDS,
+    effort=Effort.FEW_LINES,
     proof="edited",
     mends=("HP203",),
     find=find_reads,
@@ -172,6 +173,7 @@ RESULTS = Remedy(
     "time gains nothing.",
     unknown="Nothing: the copy stays, the wait goes.",
     needs=_NEEDS,
+    effort=Effort.FEW_LINES,
     find=find_results,
 )
 SYNCHRONISATION = Remedy(
@@ -183,6 +185,7 @@ SYNCHRONISATION = Remedy(
     costs="Timers around a synchronize() no longer measure the device.",
     unknown="Nothing: the wait goes.",
     needs=_NEEDS,
+    effort=Effort.FEW_LINES,
     by_call=False,
     mends=("HP215",),
     find=find_synchronisation,
@@ -195,6 +198,7 @@ UPLOADS = Remedy(
     costs="Pinned memory; the tensor must not be changed before the copy is done.",
     unknown="How fast the copy then is: 0.4 of its time (a notebook's card, by NVIDIA) to all of it; the wait goes.",
     needs=_NEEDS,
+    effort=Effort.FEW_LINES,
     proof="edited",
     mends=("HP204",),
     find=find_uploads,
@@ -212,6 +216,7 @@ ALLOCATIONS = Remedy(
     costs="Memory stays reserved.",
     unknown="Nothing: calls and the waits in them go.",
     needs=_NEEDS,
+    effort=Effort.FEW_LINES,
     mends=("HP211", "HP218"),
     find=find_allocations,
 )

@@ -355,3 +355,25 @@ def test_what_hides_behind_the_first_change_is_priced_after_it(tmp_path):
     # Fetching sets the pace, and matrix operators gain nothing; without it they do.
     assert rows["lower_precision"].alone_high_ns < 0.1e6
     assert rows["lower_precision"].order == 2
+
+
+def fetching_then_launching() -> TraceBuilder:
+    """Steps of 9.45 ms: 4.4 ms of fetching, 5 ms in which the host launches 20 µs of work every 50 µs."""
+    out = TraceBuilder()
+    for step in range(8):
+        begin = 9_450.0 * step
+        out.step(step, begin, 9_450)
+        out.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin + 1, 4_400)
+        for i in range(100):
+            at = begin + 4_402 + 50 * i
+            out.host("aten::mm", at, 49.5)
+            out.kernel("gemm", at + 30, 20, launch=at + 5, call_dur=4)
+    return out
+
+
+def test_of_two_overlapping_changes_of_like_gain_the_one_of_less_effort_goes_first(tmp_path):
+    rows = rows_of(fetching_then_launching(), tmp_path, step_time="9.45ms")
+    first, second = (next(r for r in rows.values() if r.order == n) for n in (1, 2))
+    assert (first.remedy, second.remedy) == ("data_loading", "graphs")
+    assert 0.8 * second.alone_ns < first.alone_ns < 0.95 * second.alone_ns, "graphs save more"
+    assert second.gain_ns < 0.9 * second.alone_ns, "and part of it is the same"
