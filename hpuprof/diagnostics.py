@@ -86,6 +86,22 @@ _ALL = (
         remedy="Record without graphs, or with a newer driver; conclusions about the device are withheld.",
     ),
     Diagnostic(
+        code="HP153",
+        severity="warning",
+        title="The host waits for a device without work",
+        cause="A wait for the device or a stream returns when its last row is over. Here it goes on behind launches of "
+        "graphs while the device shows no row: the rows of the replays are lost, and would read as idle time.",
+        remedy="Record without graphs, or with a newer driver; conclusions about the device are withheld.",
+    ),
+    Diagnostic(
+        code="HP154",
+        severity="warning",
+        title="Some launches have no device rows",
+        cause="The device buffer overflowed, tracing began late, or it ended while the device was behind. Steps in "
+        "which rows are missing are left out where others are whole; else idle time may hold the missing rows.",
+        remedy="Record fewer steps, or enlarge the buffer.",
+    ),
+    Diagnostic(
         code="HP109",
         severity="info",
         title="Steps were inferred",

@@ -101,7 +101,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     partial = RankPartial(
         file=row,
         inside={k: v for k, v in identity_inside(trace.header).items() if isinstance(v, (int, str))},
-        sound=not problems,
+        sound=all(t.code == "HP154" for t in problems),
         steps=step_rows(view, matrix.step_columns()),
         step_kinds=kind_rows(view),
         gap_causes=cause_rows(view),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpuprof.analysis.groups import members
+from hpuprof.analysis.integrity import LOST, TOLERATED
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
-from hpuprof.ingest.dialects import FAMILIES
-from hpuprof.model.arrays import Ints, median, percentiles
+from hpuprof.model.arrays import median
 from hpuprof.model.durations import duration
 from hpuprof.model.intervals import EMPTY, Intervals, measure
 from hpuprof.model.schema import Activity, Cause, DeviceKind
@@ -21,14 +20,8 @@ ONE_ROW_SHARE_OF_ONE_STEP = 0.9
 """As above, for a single step, where a long collective or upload may well hold half of the time; by judgement."""
 STEP_SHARE = 0.5
 """Used steps that must show device rows. By judgement: steps are alike, so half of them empty means lost rows."""
-REPLAY_SHARE = 0.5
-"""Graph launches that must show their device rows; by judgement, as for steps."""
-FEW_ROWS = 0.5
-"""A graph launch shows few rows with less than this share of what others of its graph show (90th percentile)."""
 MIN_ROWS = 4
 """With fewer device rows, one may well hold most of the time."""
-MIN_REPLAYS = 2
-"""A single graph launch has nothing to compare with."""
 MIN_LAUNCHES = 20
 """From this many linked launch calls LATE_SHARE is not chance: 1 in 50,000 if early and late are equally likely."""
 LATE_SHARE = 0.9
@@ -46,9 +39,10 @@ def degenerate(view: RankView) -> list[Trouble]:
 
     - HP105: no device rows at all (the device was not traced; that does not mean it was idle).
     - HP126: no host rows: the causes of device idle time are unknown.
-    - HP106: device rows in fewer than half of the used steps, or for fewer than half of the launches in them.
+    - HP106: device rows in fewer than half of the used steps, or none for a quarter of the launches in them.
     - HP107: one row holds more than half of the used steps' device time (more than 90 % for a single step).
-    - HP108: more than half of the graph launches lack device rows.
+    - HP108: a quarter of the graph launches in the used steps lack device rows.
+    - HP153: the host waits for a device that shows no work behind graph launches.
     - HP151: for a quarter of the used steps the device worked on what was launched before the recording.
     """
     trace, device = view.trace, view.trace.device
@@ -65,7 +59,6 @@ def degenerate(view: RankView) -> list[Trouble]:
     with_rows = int((per_step > 0).sum())
     if len(used) >= 2 and with_rows < STEP_SHARE * len(used):
         found.append(Trouble("HP106", with_rows, f"device rows in {with_rows} of {len(used)} used steps"))
-    found += _without_rows(view) if not found else []
     inside = measure(Intervals(used.start, used.end), device.start, device.end)
     longest = int(inside[real].max(initial=0))
     total = int(per_step.sum())
@@ -77,24 +70,33 @@ def degenerate(view: RankView) -> list[Trouble]:
                 "HP107", 1, f"one row, {name[:80]}, holds {longest / total:.0%} of the device time of the used steps"
             )
         )
-    return found + _incomplete_replays(view) + _unrecorded(view, used)
+    lost = [] if any(t.code == "HP106" for t in found) else _lost_rows(view)
+    return found + lost + _unrecorded(view, used)
 
 
-def _without_rows(view: RankView) -> list[Trouble]:
-    """Find launches that never ran as far as the trace shows: it ended while the device was far behind.
-
-    Those that a capture records run later, in the graph.
-    """
-    host = view.trace.host
-    if not FAMILIES[view.trace.family].correlated or (host.activity == Activity.CAPTURE).any():
-        return []
-    calls = np.flatnonzero((host.activity == Activity.LAUNCH) & (host.correlation >= 0))
-    windows = view.steps.used_windows()
-    calls = calls[measure(windows, host.start[calls], host.start[calls] + 1) > 0]
-    ran = int(np.isin(calls, view.links.launch).sum())
-    if len(calls) < MIN_LAUNCHES or ran >= STEP_SHARE * len(calls):
-        return []
-    return [Trouble("HP106", len(calls) - ran, f"device rows for {ran} of {len(calls)} launches in the used steps")]
+def _lost_rows(view: RankView) -> list[Trouble]:
+    """Find launches in the used steps whose rows are lost, and the steps that were left out for theirs."""
+    missing, steps, found = view.steps.missing, view.steps, []
+    windows = steps.used_windows()
+    limit = TOLERATED[-1]
+    lost, all_of = missing.counts(windows, graphs=True)
+    if lost > limit * all_of:
+        text = f"{lost} of {all_of} graph launches show few or none of their device rows"
+        found.append(Trouble("HP108", lost, text))
+    lost, all_of = missing.counts(windows, graphs=False)
+    if all_of >= MIN_LAUNCHES and lost > limit * all_of:
+        found.append(Trouble("HP106", lost, f"device rows for {all_of - lost} of {all_of} launches in the used steps"))
+    silent = int((missing.shares(windows) >= 1.0).sum()) if len(missing.silent) else 0
+    if silent and not found:
+        longest = duration(int((missing.silent.end - missing.silent.start).max()))
+        text = f"the host waits for a device that shows no work for up to {longest}, behind graph launches"
+        found.append(Trouble("HP153", silent, text))
+    if found or not missing.lacking.any():
+        return found
+    left = sum(reason == LOST for reason in steps.excluded)
+    lacking = f"{int(missing.lacking.sum()):,} of {len(missing.lacking):,} launches have no device rows"
+    where = f"; {left} of {len(steps)} steps left out" if left else ""
+    return [Trouble("HP154", int(missing.lacking.sum()), f"{lacking}{where}")]
 
 
 def _unrecorded(view: RankView, used: Intervals) -> list[Trouble]:
@@ -103,39 +105,6 @@ def _unrecorded(view: RankView, used: Intervals) -> list[Trouble]:
     if share < UNRECORDED_SHARE:
         return []
     return [Trouble("HP151", 1, f"{share:.0%} of the used steps went to work that was launched before the recording")]
-
-
-def _incomplete_replays(view: RankView) -> list[Trouble]:
-    host, launch = view.trace.host, view.links.launch
-    replays = np.flatnonzero((host.activity == Activity.GRAPH_LAUNCH) & (host.correlation >= 0))
-    if len(replays) < MIN_REPLAYS:
-        return []
-    linked = launch >= 0
-    rows = np.bincount(launch[linked], minlength=len(host))[replays]
-    lacking = rows == 0
-    graph = np.full(len(host), -1)
-    graph[launch[linked]] = view.trace.device.recipe[linked]
-    known = (graph[replays] >= 0) | lacking
-    for _, same in members(graph[replays] if known.all() else _places(view.steps, host.start[replays])):
-        lacking[same] |= rows[same] < FEW_ROWS * percentiles(rows[same], 90)
-    missing = int(lacking.sum())
-    if missing <= REPLAY_SHARE * len(replays):
-        return []
-    text = f"{missing} of {len(replays)} graph launches show few or none of their device rows"
-    return [Trouble("HP108", missing, text)]
-
-
-def _places(steps: Steps, when: Ints) -> Ints:
-    """Return a number for each launch, equal for launches at the same place of steps with as many launches.
-
-    Graphs differ in size, so a launch is compared with what launched the same graph, where rows do not name it most
-    likely one at the same place. `when`: of launches, ascending.
-    """
-    step = np.searchsorted(steps.start, when, side="right")
-    first = np.searchsorted(step, step, side="left")
-    count = np.searchsorted(step, step, side="right") - first
-    place: Ints = count * len(when) + np.arange(len(when)) - first
-    return place
 
 
 def doubts(view: RankView) -> list[Trouble]:

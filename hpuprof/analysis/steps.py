@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpuprof.analysis.host_time import setting_up
+from hpuprof.analysis.integrity import LOST, NOTHING_MISSING, Missing, damaged_steps
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.step_completion import completion_windows
@@ -66,6 +67,7 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
     untypical: bool = False  # every step had a reason for exclusion; the least bad ones are used anyway
     kinds: tuple[StepKind, ...] = ()  # the one that medians are of first, then by time
     completion: Intervals | None = None  # windows from completion to completion, if the host runs ahead
+    missing: Missing = NOTHING_MISSING
 
     def __len__(self) -> int:
         return len(self.start)
@@ -144,6 +146,11 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     purpose = purposes(trace, windows, seen, special)
     excluded = [_REASONS.get(p, "warm-up" if sets_up[i] else "") for i, p in enumerate(purpose)]
     _mark_borders(trace, windows, excluded)
+    missing = Missing.of(trace, links, windows.start)
+    for i in np.flatnonzero(
+        damaged_steps(missing, Intervals(windows.start, windows.end), np.array([bool(x) for x in excluded]))
+    ).tolist():
+        excluded[i] = excluded[i] or LOST
     found, cut = clusters(seen, purpose, windows)
     for i in cut:
         excluded[i] = excluded[i] or ("last" if i else "first")
@@ -172,6 +179,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         untypical,
         tuple(kinds),
         completion,
+        missing,
     )
 
 

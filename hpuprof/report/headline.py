@@ -26,7 +26,7 @@ _WORDS = {
     "mixed": "Mixed",
     "unknown": "Cannot say what bounds the step",
 }
-_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP107", "HP151")
+_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP153", "HP107", "HP151")
 """Reasons to draw no conclusion, the plainest first."""
 _PHASES = {
     "operators_fraction": "forward and other operators",
@@ -53,10 +53,12 @@ def headline(
         sentence, deciding = _answer(bound, context.values, [part for _, part in context.main])
     lead = context.main[0][0] if context.main else None
     first = first_line(plan, blamed=culprit is not None)
+    missing = next((d.text for _, p in context.main for d in p.diagnostics if d.code == "HP154"), "")
+    lacking = f"Device rows are missing: {missing}." if missing else ""
     kinds = _of_kind(context.main[0][1].step_kinds if context.main else [])
     return Headline(
         bound=bound.kind,
-        sentence=" ".join(said for said in (f"{sentence}.", first, kinds) if said),
+        sentence=" ".join(said for said in (lacking, f"{sentence}.", first, kinds) if said),
         first=first,
         deciding=deciding,
         population=population,

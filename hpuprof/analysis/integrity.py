@@ -1,0 +1,159 @@
+"""What a recording lacks: device rows of launches, found before anything is blamed for the idle time they leave.
+
+In whole recordings every launch has its device rows: none of 90,000 launches in 29 public traces lacks them. So a
+launch without rows, a graph launch with few of those that its like shows, and a host that waits for a device which
+seems to have nothing to do are lost rows, whichever the reason. Steps that lack none are judged, the others left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from hpuprof.analysis.groups import members
+from hpuprof.analysis.links import Links
+from hpuprof.ingest.dialects import FAMILIES
+from hpuprof.model.arrays import Floats, Ints, Mask, any_of, percentiles
+from hpuprof.model.intervals import EMPTY, Intervals
+from hpuprof.model.schema import Activity, DeviceKind
+from hpuprof.model.trace import Trace
+
+LOST = "lost rows"
+"""Why a step is left out."""
+FEW_ROWS = 0.5
+"""A graph launch shows few rows with less than this share of what others of its graph show (90th percentile)."""
+TOLERATED = (0.0, 0.01, 0.25)
+"""Shares of a step's launches that may lack rows where fewer leave no step to judge. By judgement: with more, what is
+missing is no smaller than most causes of idle time."""
+ENOUGH = 2
+"""Steps that a smaller share must leave."""
+SILENT_NS, SILENT_SHARE = 500_000, 0.05
+"""A wait for a device without work that lasts so long, and this share of its step. Waits return within 0.1 ms of the
+last row; longer ones are the recorder's own, or lost rows. By judgement."""
+
+
+class Missing(Struct, frozen=True, eq=False):
+    """Launches and waits whose device rows are not in the trace. Arrays of launches in the order of their start."""
+
+    when: Ints  # start of each launch [ns]
+    graph: Mask
+    lacking: Mask
+    silent: Intervals  # waits for a device that seems idle though graphs were launched, ns
+
+    @classmethod
+    def of(cls, trace: Trace, links: Links, steps: Ints) -> Missing:
+        """Find them. `steps`: starts of the steps [ns]."""
+        host = trace.host
+        if not FAMILIES[trace.family].correlated or not (trace.device.kind != DeviceKind.MARKER).any():
+            calls = np.empty(0, dtype=np.int64)
+        else:
+            # What a capture records runs later, in the graph.
+            kinds = (
+                (Activity.GRAPH_LAUNCH,)
+                if (host.activity == Activity.CAPTURE).any()
+                else (Activity.LAUNCH, Activity.GRAPH_LAUNCH)
+            )
+            calls = np.flatnonzero(any_of(host.activity, kinds) & (host.correlation >= 0))
+        rows = np.bincount(links.launch[links.launch >= 0], minlength=len(host))[calls]
+        graph, lacking = host.activity[calls] == Activity.GRAPH_LAUNCH, rows == 0
+        if (replays := np.flatnonzero(graph)).size > 1:
+            known = _graphs(trace, links, calls[replays], lacking[replays])
+            groups = _places(steps, host.start[calls[replays]]) if known is None else known
+            for _, same in members(groups):
+                mine = replays[same]
+                lacking[mine] |= rows[mine] < FEW_ROWS * percentiles(rows[mine], 90)
+        return cls(host.start[calls], graph, lacking, _silent_waits(trace, host.start[calls[graph]]))
+
+    def shares(self, windows: Intervals) -> Floats:
+        """Return the share of each window's launches that lack rows; of its graph launches, where that is more."""
+        share = _share(self.when, self.lacking, windows)
+        share = np.maximum(share, _share(self.when[self.graph], self.lacking[self.graph], windows))
+        inside = np.searchsorted(self.silent.start, windows.end) > np.searchsorted(self.silent.start, windows.start)
+        silent = inside & (_longest(self.silent, windows) > SILENT_SHARE * windows.dur)
+        return np.where(silent, 1.0, share)
+
+    def counts(self, windows: Intervals, *, graphs: bool) -> tuple[int, int]:
+        """Return how many launches in the windows lack rows, and how many there are; of graphs, or of all others."""
+        of = self.graph if graphs else ~self.graph
+        at = np.searchsorted(windows.start, self.when, side="right") - 1
+        inside = of & (at >= 0)
+        inside[inside] = self.when[inside] < windows.end[at[inside]]
+        return int((self.lacking & inside).sum()), int(inside.sum())
+
+
+_NO_TIMES, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_)
+NOTHING_MISSING = Missing(_NO_TIMES, _NO_MARKS, _NO_MARKS, EMPTY)
+
+
+def damaged_steps(missing: Missing, windows: Intervals, excluded: Mask) -> Mask:
+    """Mark the steps to leave out, as they lack rows that others have; none where no step would be left.
+
+    `excluded`: those that are left out anyway.
+    """
+    shares = missing.shares(windows)
+    left = [int((~excluded & (shares <= tolerated)).sum()) for tolerated in TOLERATED]
+    for enough in (ENOUGH, 1):
+        for tolerated, steps in zip(TOLERATED, left, strict=True):
+            if steps >= enough:
+                damaged: Mask = shares > tolerated
+                return damaged
+    return np.zeros(len(shares), dtype=bool)
+
+
+def _share(when: Ints, lacking: Mask, windows: Intervals) -> Floats:
+    lost = np.append(0, np.cumsum(lacking))
+    low, high = np.searchsorted(when, windows.start), np.searchsorted(when, windows.end)
+    found: Floats = (lost[high] - lost[low]) / np.maximum(high - low, 1)
+    return found
+
+
+def _longest(silent: Intervals, windows: Intervals) -> Ints:
+    """Return the longest silent wait that begins in each window [ns]."""
+    found = np.zeros(len(windows), dtype=np.int64)
+    at = np.searchsorted(windows.start, silent.start, side="right") - 1
+    inside = at >= 0
+    np.maximum.at(found, at[inside], (silent.end - silent.start)[inside])
+    return found
+
+
+def _silent_waits(trace: Trace, graphs: Ints) -> Intervals:
+    """Return the ends of waits in which the device has nothing to do although graphs were launched since the last one.
+
+    A wait for the device or a stream returns as soon as its last row is over. `graphs`: starts of graph launches.
+    """
+    host, device = trace.host, trace.device
+    waits = np.flatnonzero(host.activity == Activity.SYNC)
+    if not len(graphs) or not len(waits):
+        return EMPTY
+    begin, end = host.start[waits], host.end[waits]
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], np.maximum.accumulate(end[order])
+    launched = np.searchsorted(graphs, begin)
+    since = launched > np.append(0, launched[:-1])
+    real = device.kind != DeviceKind.MARKER
+    until = np.maximum.accumulate(np.append(0, device.end[real]))
+    quiet = np.maximum(begin, until[np.searchsorted(device.start[real], end)])
+    silent = since & (end - quiet > SILENT_NS)
+    return Intervals(quiet[silent], end[silent])
+
+
+def _graphs(trace: Trace, links: Links, replays: Ints, lacking: Mask) -> Ints | None:
+    """Return the graph that each launch launched; None where the rows of some do not say."""
+    linked = links.launch >= 0
+    graph = np.full(len(trace.host), -1)
+    graph[links.launch[linked]] = trace.device.recipe[linked]
+    known = graph[replays]
+    return known if ((known >= 0) | lacking).all() and not lacking.all() else None
+
+
+def _places(steps: Ints, when: Ints) -> Ints:
+    """Return a number for each launch, equal for launches at the same place of steps with as many launches.
+
+    Graphs differ in size, so a launch is compared with what launched the same graph, where rows do not name it most
+    likely one at the same place. `steps`: their starts; `when`: of launches, ascending.
+    """
+    step = np.searchsorted(steps, when, side="right")
+    first = np.searchsorted(step, step, side="left")
+    count = np.searchsorted(step, step, side="right") - first
+    place: Ints = count * len(when) + np.arange(len(when)) - first
+    return place

@@ -1,0 +1,148 @@
+"""Missing device rows are found before anything is blamed for the idle time they leave; whole steps are judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builder import TraceBuilder
+
+import hpuprof
+from hpuprof.analysis.integrity import LOST
+from hpuprof.report.model import Report
+
+
+def program(steps: int = 8, launches: int = 48, *, keep=lambda step, launch: True) -> TraceBuilder:
+    """Steps of 1 ms whose launches keep the device busy for 96 %; `keep`: which rows there are."""
+    out = TraceBuilder()
+    for step in range(steps):
+        at = 1000.0 * step
+        out.step(step, at, 1000)
+        for i in range(launches):
+            begin = at + 20 * i
+            out.host("aten::mm", begin, 15)
+            out.kernel("gemm", begin + 18, 20, launch=begin + 3)
+            if not keep(step, i):
+                out.events.pop()
+        out.host("cudaStreamSynchronize", at + 20 * launches + 1, 25, cat="cuda_runtime")
+    return out
+
+
+def analyzed(out: TraceBuilder, folder: Path) -> Report:
+    return hpuprof.analyze(out.write(folder / "rank0.pt.trace.json"), cache="off")
+
+
+def codes(report: Report) -> set[str]:
+    return set(report.diagnostics["code"]) & {"HP105", "HP106", "HP107", "HP108", "HP151", "HP153", "HP154"}
+
+
+def left_out(report: Report) -> list[int]:
+    return [s.step for s in report.data.steps if s.excluded == LOST]
+
+
+def test_a_whole_trace_lacks_nothing(tmp_path):
+    report = analyzed(program(), tmp_path)
+    assert not codes(report)
+    assert not left_out(report)
+    assert report.headline.bound == "device"
+
+
+@pytest.mark.parametrize(
+    ("keep", "lost"),
+    [
+        (lambda step, i: step < 5, [5, 6]),  # collection stops in the middle; the last step is cut anyway
+        (lambda step, i: step > 2 or (step == 2 and i > 20), [1, 2]),  # the first kernels of a session are missing
+        (lambda step, i: step != 4 or i % 3, [4]),  # a buffer was dropped
+        (lambda step, i: (step, i) != (3, 7), [3]),  # a single row
+    ],
+)
+def test_steps_that_lack_rows_are_left_out_and_the_others_answer(keep, lost, tmp_path):
+    whole, report = analyzed(program(), tmp_path), analyzed(program(keep=keep), tmp_path)
+    assert left_out(report) == lost
+    assert codes(report) == {"HP154"}
+    assert report.headline.sentence.startswith("Device rows are missing: ")
+    assert report.headline.bound == whole.headline.bound
+    busy = [r.metrics["device_busy_fraction"].value for r in (whole, report)]
+    assert busy[1] == pytest.approx(busy[0], abs=0.01)
+    assert [r.remedy for r in report.data.plan if r.order == 1] == [r.remedy for r in whole.data.plan if r.order == 1]
+
+
+def test_where_all_steps_lack_a_few_rows_they_are_judged_with_the_caveat(tmp_path):
+    report = analyzed(program(keep=lambda step, i: i != 11), tmp_path)
+    assert codes(report) == {"HP154"}
+    assert not left_out(report)
+    assert report.headline.bound == "device"
+
+
+def test_where_all_steps_lack_many_rows_nothing_is_blamed(tmp_path):
+    report = analyzed(program(keep=lambda step, i: i % 2), tmp_path)
+    assert codes(report) == {"HP106"}
+    assert report.headline.bound == "unknown"
+    assert "device rows for 144 of 288 launches" in report.headline.sentence
+    assert report.graph_mode.verdict == "cannot say"
+
+
+def replayed(steps: int, rows: int, *, shown: int, wait: float) -> TraceBuilder:
+    """Steps that launch one graph of `rows` rows of 0.5 ms, of which `shown` are there, and wait for it."""
+    out = TraceBuilder()
+    for step in range(steps):
+        at = 40_000.0 * step
+        out.step(step, at, 40_000)
+        out.host("cudaGraphLaunch", at + 100, 400, cat="cuda_runtime", correlation=step + 1)
+        for i in range(shown):
+            out.device(f"k{i % 3}", at + 600 + 500 * i, 495, correlation=step + 1)
+        out.host("cudaStreamSynchronize", at + 510, wait, cat="cuda_runtime")
+        assert rows >= shown
+    return out
+
+
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_a_device_that_seems_idle_under_a_wait_behind_a_graph_has_lost_its_rows(steps, tmp_path):
+    """A graph of 28 ms whose rows stop after 1.5 ms, in every replay, so that no replay shows more than its like."""
+    report = analyzed(replayed(steps, 56, shown=3, wait=28_100), tmp_path)
+    assert "HP153" in codes(report)
+    assert report.headline.bound == "unknown"
+    assert "behind graph launches" in report.headline.sentence
+    assert not [f for f in report.data.findings if f.code == "HP215"], "nobody is blamed for the wait"
+
+
+def test_a_wait_that_returns_with_the_last_row_of_a_graph_is_sound(tmp_path):
+    report = analyzed(replayed(6, 56, shown=56, wait=28_150), tmp_path)
+    assert not codes(report)
+
+
+def test_a_long_wait_without_a_graph_before_it_is_the_recorders_own(tmp_path):
+    """The closing synchronisation of a recording lasts, though all launches have their rows."""
+    out = program()
+    out.host("cudaDeviceSynchronize", 8_000, 40_000, cat="cuda_runtime")
+    assert not codes(analyzed(out, tmp_path))
+
+
+def test_graph_replays_recorded_now_and_then_are_named(tmp_path):
+    """Each tenth of 40 replays has its rows: nearly idle as recorded, nearly saturated in truth."""
+    out = TraceBuilder()
+    for step in range(40):
+        at = 1000.0 * step
+        out.step(step, at, 1000)
+        out.host("hipGraphLaunch", at + 10, 20, cat="cuda_runtime", correlation=step + 1)
+        for i in range(20 if step % 10 == 5 else 0):
+            out.device("gemm", at + 40 + 45 * i, 44, correlation=step + 1)
+    report = analyzed(out, tmp_path)
+    assert codes(report) == {"HP154"}
+    assert "36 of 40 launches have no device rows" in report.headline.sentence
+    assert [s.step for s in report.data.steps if s.used] == [5, 15, 25, 35]
+    assert report.metrics["device_busy_fraction"].value == pytest.approx(0.88, abs=0.01)
+
+
+def test_graphs_of_several_sizes_that_repeat_are_whole(tmp_path):
+    out, correlation = TraceBuilder(), 0
+    for step in range(8):
+        at = 1000.0 * step
+        out.step(step, at, 1000)
+        for size in (2, 1, 20, 3):
+            correlation += 1
+            out.host("cudaGraphLaunch", at, 10, cat="cuda_runtime", correlation=correlation)
+            for i in range(size):
+                out.device("k", at + 20 + 8 * i, 7, correlation=correlation)
+            at += 200
+    assert not codes(analyzed(out, tmp_path))
