@@ -60,7 +60,9 @@ def damaged(events: list[dict[str, Any]]) -> Iterator[tuple[str, float, list[dic
         first = round((0.5 - share / 2) * len(rows))
         yield f"middle {share:.0%}", *without(rows[first : first + round(share * len(rows))])
     yield "first 10%", *without(rows[: round(0.1 * len(rows))])
-    launches = {e["args"]["correlation"] for e in events if e.get("name") in GRAPH and "correlation" in e.get("args", {})}
+    launches = {
+        e["args"]["correlation"] for e in events if e.get("name") in GRAPH and "correlation" in e.get("args", {})
+    }
     of_graph: dict[Any, list[int]] = {}
     for i in rows:
         if (number := events[i].get("args", {}).get("correlation")) in launches:
@@ -82,9 +84,8 @@ def main() -> None:
     seen: Counter[str] = Counter()
     table = []
     for path in args.traces:
-        opened = gzip.open(path, "rt", errors="replace") if path.suffix == ".gz" else path.open(errors="replace")
-        with opened as file:
-            document = json.load(file)
+        raw = path.read_bytes()
+        document = json.loads((gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", "replace"))
         events = document["traceEvents"] if isinstance(document, dict) else document
         with tempfile.TemporaryDirectory() as folder:
             at = Path(folder) / "rank0.json"
@@ -96,7 +97,10 @@ def main() -> None:
             whole = answer(events)
             seen["whole"] += 1
             seen["whole, integrity line"] += whole.missing
-            print(f"{path.name[:46]:46} whole: {whole.bound}, {whole.first}{' MISSING' if whole.missing else ''}", flush=True)
+            print(
+                f"{path.name[:46]:46} whole: {whole.bound}, {whole.first}{' MISSING' if whole.missing else ''}",
+                flush=True,
+            )
             if whole.missing or whole.bound == "unknown":
                 continue
             row = []

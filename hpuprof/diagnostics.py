@@ -102,6 +102,22 @@ _ALL = (
         remedy="Record fewer steps, or enlarge the buffer.",
     ),
     Diagnostic(
+        code="HP155",
+        severity="warning",
+        title="Device rows stand twice",
+        cause="Two device rows have one launch, name, lane and time, and a lane runs a row once: the file was merged "
+        "with itself, or its writer repeats rows. The copies are left out.",
+        remedy="Nothing; write the file anew if other tools read it, too.",
+    ),
+    Diagnostic(
+        code="HP156",
+        severity="warning",
+        title="Device rows of one stream overlap",
+        cause="A stream runs one row after the other. Rows that overlap for more than 1 % of their time carry other "
+        "times than the device's, such as those of their launches.",
+        remedy="Record with the device's own activity; conclusions about the device are withheld.",
+    ),
+    Diagnostic(
         code="HP109",
         severity="info",
         title="Steps were inferred",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpuprof.analysis.integrity import LOST, TOLERATED
+from hpuprof.analysis.integrity import LOST, OVERLAPPING, TOLERATED, overlapping
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
@@ -43,6 +43,7 @@ def degenerate(view: RankView) -> list[Trouble]:
     - HP107: one row holds more than half of the used steps' device time (more than 90 % for a single step).
     - HP108: a quarter of the graph launches in the used steps lack device rows.
     - HP153: the host waits for a device that shows no work behind graph launches.
+    - HP156: rows of one stream overlap.
     - HP151: for a quarter of the used steps the device worked on what was launched before the recording.
     """
     trace, device = view.trace, view.trace.device
@@ -71,6 +72,8 @@ def degenerate(view: RankView) -> list[Trouble]:
             )
         )
     lost = [] if any(t.code == "HP106" for t in found) else _lost_rows(view)
+    if (share := overlapping(trace)) > OVERLAPPING:
+        found.append(Trouble("HP156", 1, f"rows of one stream overlap for {share:.0%} of the device's time"))
     return found + lost + _unrecorded(view, used)
 
 

@@ -22,6 +22,7 @@ from hpuprof.ingest.device_clock import set_clocks
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import CATEGORY_OF_PROCESS, IGNORED_MTIA, row_rule
+from hpuprof.ingest.impossible_rows import MAX_SPAN_NS, doubles, strays
 from hpuprof.ingest.other_rows import EventOthers, OtherRows
 from hpuprof.ingest.pairing import pair_columns
 from hpuprof.ingest.process_names import ProcessNames
@@ -32,9 +33,6 @@ from hpuprof.ingest.wire import NO_ARGS, Event
 from hpuprof.model.arrays import Codes, Ints, Mask, any_of
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows, Trace, Track, Trouble
-
-MAX_SPAN_NS = 24 * 3600 * 1_000_000_000
-"""A row longer than a day, or a day away from the others, is damaged (real files have had durations of 236 years)."""
 
 _HOST_EXTRA = ("inputs", "sequence", "forward_thread")
 _FLOWS = ("s", "f", "t")
@@ -278,6 +276,7 @@ class Normaliser:
         if dialects.FAMILIES[family].correlated and (behind := set_clocks(host, device, tracks)):
             self.trouble("HP130", 1, f"the device's clock is {behind / 1000:.0f} µs behind the host's")
         host, device, memory, origin = self._rebase(host, device)
+        device = self._drop_doubles(device)
         generation = dialects.generation(family, set(cats), set(processes), set(names))
         comms = self.comms.take(names)
         if self.comms.refused:
@@ -454,6 +453,13 @@ class Normaliser:
             **{k: v[~stray[1]] for k, v in asdict(device).items()}
         )
 
+    def _drop_doubles(self, device: DeviceRows) -> DeviceRows:
+        double = doubles(device)
+        if not double.any():
+            return device
+        self.trouble("HP155", int(double.sum()), "device rows that stand twice")
+        return DeviceRows(**{k: v[~double] for k, v in asdict(device).items()})
+
 
 def _target(category: str) -> int:
     off, on = row_rule(category, lane=False), row_rule(category, lane=True)
@@ -476,17 +482,6 @@ def _recipe(slices: Slices) -> Ints:
     """Return the recipe (HPU) or graph (CUDA, by Kineto) that each row is of."""
     recipe = slices.numbers("recipe_id")
     return np.where(recipe == -1, slices.numbers("graph_id"), recipe)
-
-
-def strays(*columns: Ints) -> list[Mask]:
-    """Mark stamps (ns) more than a day away from the others, all columns taken together."""
-    filled = [column for column in columns if len(column)]
-    if not filled or max(int(c.max()) for c in filled) - min(int(c.min()) for c in filled) <= MAX_SPAN_NS:
-        return [np.zeros(len(column), dtype=bool) for column in columns]
-    # The lower median is an actual row; the mean of two clusters could lie a day from both.
-    stamps = np.sort(np.concatenate(filled))
-    middle = int(stamps[(len(stamps) - 1) // 2])
-    return [np.abs(column - middle) > MAX_SPAN_NS for column in columns]
 
 
 def base_ns(header: dict[str, object]) -> int:

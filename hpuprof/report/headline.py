@@ -26,7 +26,7 @@ _WORDS = {
     "mixed": "Mixed",
     "unknown": "Cannot say what bounds the step",
 }
-_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP153", "HP107", "HP151")
+_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP153", "HP156", "HP107", "HP151")
 """Reasons to draw no conclusion, the plainest first."""
 _PHASES = {
     "operators_fraction": "forward and other operators",

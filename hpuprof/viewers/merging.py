@@ -24,7 +24,7 @@ from hpuprof.errors import InsufficientDataError, UsageError
 from hpuprof.executors import Workers
 from hpuprof.files import scratch_folder
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, identify
-from hpuprof.ingest.normalise import MAX_SPAN_NS
+from hpuprof.ingest.impossible_rows import MAX_SPAN_NS
 from hpuprof.model.clock import ClockOffset, GivenClock
 from hpuprof.model.partial import FailedFile, all_failed, refuse_losses
 from hpuprof.model.tables import DiagnosticRow

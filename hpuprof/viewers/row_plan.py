@@ -20,7 +20,8 @@ from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import row_rule
 from hpuprof.ingest.discover import identity_inside
-from hpuprof.ingest.normalise import MAX_SPAN_NS, base_ns, strays
+from hpuprof.ingest.impossible_rows import MAX_SPAN_NS, strays
+from hpuprof.ingest.normalise import base_ns
 from hpuprof.ingest.pairing import END_OF_TRACK, pair
 from hpuprof.ingest.recover import Note
 from hpuprof.ingest.row_reader import RowReader

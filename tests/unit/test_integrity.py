@@ -33,7 +33,17 @@ def analyzed(out: TraceBuilder, folder: Path) -> Report:
 
 
 def codes(report: Report) -> set[str]:
-    return set(report.diagnostics["code"]) & {"HP105", "HP106", "HP107", "HP108", "HP151", "HP153", "HP154"}
+    return set(report.diagnostics["code"]) & {
+        "HP105",
+        "HP106",
+        "HP107",
+        "HP108",
+        "HP151",
+        "HP153",
+        "HP154",
+        "HP155",
+        "HP156",
+    }
 
 
 def left_out(report: Report) -> list[int]:
@@ -146,3 +156,41 @@ def test_graphs_of_several_sizes_that_repeat_are_whole(tmp_path):
                 out.device("k", at + 20 + 8 * i, 7, correlation=correlation)
             at += 200
     assert not codes(analyzed(out, tmp_path))
+
+
+def test_rows_that_stand_twice_count_once(tmp_path):
+    (tmp_path / "once").mkdir()
+    (tmp_path / "twice").mkdir()
+    whole, out = analyzed(program(), tmp_path / "once"), program()
+    out.events += [dict(e) for e in out.events if e["cat"] == "kernel"]
+    report = analyzed(out, tmp_path / "twice")
+    assert codes(report) == {"HP155"}
+    assert [d.count for d in report.data.diagnostics if d.code == "HP155"] == [8 * 48]
+    assert report.data.kernels == whole.data.kernels
+    assert report.headline.sentence == whole.headline.sentence
+
+
+def test_rows_of_one_name_at_one_time_on_two_streams_are_two(tmp_path):
+    out = program()
+    for event in [dict(e) for e in out.events if e["cat"] == "kernel"]:
+        out.events.append(
+            event | {"tid": 8, "args": event["args"] | {"correlation": 10_000 + event["args"]["correlation"]}}
+        )
+    assert "HP155" not in codes(analyzed(out, tmp_path))
+
+
+def test_rows_that_overlap_on_one_stream_carry_other_times(tmp_path):
+    """Each row begins with its launch and lasts as long as it really took, so that a queue looks like a pile."""
+    out = TraceBuilder()
+    for step in range(8):
+        at = 2000.0 * step
+        out.step(step, at, 2000)
+        for i in range(40):
+            begin = at + 10 * i
+            out.host("aten::mm", begin, 9)
+            out.kernel("gemm", begin + 3, 45, launch=begin + 2)
+        out.host("cudaStreamSynchronize", at + 401, 1500, cat="cuda_runtime")
+    report = analyzed(out, tmp_path)
+    assert codes(report) == {"HP156"}
+    assert report.headline.bound == "unknown"
+    assert "rows of one stream overlap for 76%" in report.headline.sentence
