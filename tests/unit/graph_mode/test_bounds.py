@@ -76,7 +76,7 @@ def test_what_lies_after_work_from_before_the_recording_is_judged_by_itself(tmp_
     assert part.prediction.span.wall_ns == pytest.approx(1_209_000, abs=2_000)
 
 
-@pytest.mark.parametrize(("rows", "reason"), [(12, "lost_rows"), (24, "no_steps")])
+@pytest.mark.parametrize(("rows", "reason"), [(12, "lost_rows"), (32, "no_steps")])
 def test_a_recording_that_ends_while_the_device_is_behind_points_nowhere(tmp_path, rows, reason):
     """The host launches 40 rows; the first of them have ended when the recording does."""
     trace = TraceBuilder()
@@ -94,7 +94,7 @@ def test_a_step_of_two_launches_has_nothing_to_capture(tmp_path):
     for k in range(4):
         trace.host("aten::normal_", 1_000 * k + 5, 900)
         launched(trace, 2 * k, 1_000 * k + 910, 30)
-        launched(trace, 2 * k + 1, 1_000 * k + 930, 30)
+        launched(trace, 2 * k + 1, 1_000 * k + 945, 30)
     graph = decide_graph_mode([trace.reduce(tmp_path)])
     assert (graph.verdict, graph.reason, graph.bounds) == ("no", "no_launches", None)
 
