@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from hpuprof.analysis.engine_markers import engine_steps
+from hpuprof.analysis.single_pass import edges
+from hpuprof.analysis.window import ONCE
 from hpuprof.model.arrays import Ints, Mask, distinct, median
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
@@ -59,7 +62,7 @@ class Windows(Struct, frozen=True, eq=False):
     start: Ints
     end: Ints
     labels: list[str]
-    source: str  # lightning, profiler_step, annotation, operator_period, whole_trace
+    source: str  # as `window.source_of` takes it
     name: str
     open_ends: int = 0  # trailing steps whose end is not the next one's start
 
@@ -112,15 +115,17 @@ class LaunchedWork(Struct, frozen=True, eq=False):
         return sums
 
 
-def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, first_use: Intervals) -> Windows:
+def find_windows(
+    trace: Trace, roles: npt.NDArray[np.int8], launched: Ints, work: LaunchedWork, first_use: Intervals
+) -> Windows:
     """Find the steps by the best evidence in the trace.
 
     In order: the step rows of hpuprof's own recorder; Lightning's training batches, start to start (its `ProfilerStep#`
     rows run from forward to forward, and their numbers repeat); Lightning's evaluation batches, if they themselves
-    launch most of the device work; `ProfilerStep#`; an annotation that repeats; the period of the operator sequence;
-    the whole trace. What repeats within one pass that sets the device up (`first_use`) are cold layers, not steps.
-    Evidence counts if most of the device work was launched inside; markers that were set on purpose
-    count rather than the whole trace even if not.
+    launch most of the device work; the runs of a server's engine; `ProfilerStep#`; an annotation that repeats; the
+    period of the operator sequence; one pass. What repeats within one pass that sets the device up (`first_use`) are
+    cold layers, not steps. Evidence counts if most of the device work was launched inside; markers that were set on
+    purpose count rather than one pass even if not.
     """
     evaluating = trace.named(LIGHTNING_EVAL.search)
     training = trace.named(lambda n: n == LIGHTNING_BATCH)
@@ -132,6 +137,7 @@ def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, 
         *([_profiler_steps(trace)] if trace.header.get("hpuprof") else []),
         _start_to_start(trace, training, "lightning"),
         _start_to_start(trace, evaluating, "lightning") if evaluates else None,
+        _engine_steps(trace),
         _profiler_steps(trace),
     ]
     # Shares of empty steps are undefined.
@@ -143,15 +149,10 @@ def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, 
     for inferred in (_repeating_annotation(trace, roles, work, cold), _operator_period(trace, roles, work, cold)):
         if inferred is not None and (inferred.end > inferred.start).any():
             return inferred
-    return lasting[0] if lasting else _whole(trace)
-
-
-def _whole(trace: Trace) -> Windows:
-    host, end = trace.host, trace.end_ns
-    start = int(host.start[0]) if len(host) and host.start[0] < end else 0
-    return Windows(
-        np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", ""
-    )
+    if lasting:
+        return lasting[0]
+    start, end = edges(trace, roles, launched)
+    return Windows(np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["one pass"], ONCE, "")
 
 
 def marker_rows(trace: Trace, wanted: Mask) -> Ints:
@@ -170,6 +171,16 @@ def _start_to_start(trace: Trace, wanted: Mask, source: str) -> Windows | None:
     end = np.append(start[1:], host.end[rows[-1]])
     name = trace.names[int(host.name[rows[0]])]
     return Windows(start, end, [f"batch {i}" for i in range(len(rows))], source, name, 1)
+
+
+def _engine_steps(trace: Trace) -> Windows | None:
+    rows = engine_steps(trace)
+    if not len(rows):
+        return None
+    host = trace.host
+    labels = [trace.names[int(code)] for code in host.name[rows]]
+    end = np.append(host.start[rows[1:]], host.end[rows[-1]])
+    return Windows(host.start[rows], end, labels, "engine", DIGITS.sub("#", labels[0]), 1)
 
 
 def _profiler_steps(trace: Trace) -> Windows | None:

@@ -43,6 +43,7 @@ STEP_TIME = Refusal(
     "hpuprof advise TRACES --step-time 12.3ms  # or record with HPUProfiler, which times it",
 )
 ONE_STEP = Refusal("one_step", "a single step was recorded", "a recording of three steps or more", _LONGER)
+ONE_PASS = ONE_STEP._replace(why="one pass was recorded")
 COLD = 0.5
 """Share of the recording that compiling and first use may take: with more, by judgement, the rest are first calls."""
 DISTURBED: tuple[Reason, ...] = ("first_use", "lost_rows", "allocator_first", "graph_capture")
@@ -79,7 +80,7 @@ _PREDICTS_NOTHING: dict[Reason, Refusal] = {
             "hpuprof compare EAGER GRAPHS",
         ),
         Refusal("graph_capture", "every step captures graphs, so none is typical", "a trace of later steps", _LONGER),
-        Refusal("no_steps", "no steps were found in the trace", "a trace with step markers", _MARKED),
+        Refusal("no_steps", "no step has a length", "a trace with step markers", _MARKED),
     )
 }
 _UNSOUND: tuple[tuple[str, Reason, str], ...] = (
@@ -126,8 +127,6 @@ def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction])
     if setting_up > UNEXPLAINED_LIMIT:
         why = f"setting the device up for the first time takes {100 * setting_up:.0f} % of the step"
         return Refusal("first_use", why, "a trace of later steps", _LONGER)
-    if any(part.file.step_source == "whole_trace" for part in main):
-        return _PREDICTS_NOTHING["no_steps"]
     worst = max(predictions, key=lambda p: p.replay_error or 0.0)
     if (worst.replay_error or 0.0) > (REPLAY_LIMIT if worst.method == "replay" else STAGES_LIMIT):
         return _not_explained(worst)
