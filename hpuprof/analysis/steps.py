@@ -9,7 +9,6 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.analysis.host_time import setting_up
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.step_completion import completion_windows
@@ -154,8 +153,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     `launched`: host row of the launch of each device row, -1 for none.
     """
     work = LaunchedWork.of(trace, launched)
-    cold = setting_up(trace, launched)
-    windows = find_windows(trace, roles, launched, work, union(trace.host.start, trace.host.end, cold))
+    windows = find_windows(trace, roles, launched, work)
     seen = describe(trace, links.nesting, work, windows)
     completion = completion_windows(trace, launched, windows.start, windows.end)
     wall = completion.dur if completion else windows.end - windows.start

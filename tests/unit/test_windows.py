@@ -161,3 +161,25 @@ def test_work_from_before_the_recording_that_the_busiest_lane_waits_for_is_no_id
     assert (view.steps.window.start_ns, view.steps.window.end_ns) == (50_000_000, 53_000_000)
     assert not view.steps.played_once
     assert model.error < 0.02
+
+
+@pytest.mark.parametrize(
+    ("ends", "reads", "source"),
+    [(True, False, "single_pass"), (True, True, "operator_period"), (False, False, "operator_period")],
+)
+def test_layers_between_an_embedding_and_a_head_are_no_steps(tmp_path, ends, reads, source):
+    """Without modules or annotations; steps read a result or copy an input, and nothing comes once at both ends."""
+    out = TraceBuilder()
+
+    def launching(name: str, at: float) -> None:
+        out.host(name, at, 20).kernel("gemm", at + 25, 20, launch=at + 4)
+
+    if ends:
+        launching("aten::embedding", 0)
+        launching("aten::argmax", 2_100)
+    for layer in range(10):
+        for k, name in enumerate(("aten::linear", "aten::gelu", "aten::mul", "aten::layer_norm")):
+            launching(name, 60 + 200 * layer + 40 * k)
+        if reads:
+            out.host("cudaStreamSynchronize", 60 + 200 * layer + 165, 20, cat="cuda_runtime")
+    assert out.reduce(tmp_path).file.step_source == source
