@@ -122,7 +122,7 @@ _ALL = (
         severity="info",
         title="Steps were inferred",
         cause="The trace has no step markers; steps come from a repeating annotation, from the period of the operator "
-        "sequence, or the whole trace counts as one.",
+        "sequence, or the recording counts as one pass.",
         remedy="Call `profiler.step()` once per batch, or use HPUProfiler.",
     ),
     Diagnostic(

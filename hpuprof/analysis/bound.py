@@ -65,5 +65,7 @@ def decide(
     total = sum(causes.values())
     for kind, members in (("input", _INPUT), ("communication", _COMMUNICATION), ("host", _HOST)):
         if total and sum(causes.get(c, 0.0) for c in members) >= DECIDING_SHARE * total:
-            return Bound(kind, top, top_fraction)
+            # An unknown cause may be the largest one; it names no bound.
+            top = max(members, key=lambda c: (causes.get(c, 0.0), -int(c)))
+            return Bound(kind, top, causes[top])
     return Bound("mixed", top, top_fraction)

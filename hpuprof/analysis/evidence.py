@@ -121,15 +121,16 @@ def doubts(view: RankView) -> list[Trouble]:
 
 def _about_steps(steps: Steps) -> list[Trouble]:
     found = []
-    if steps.source not in ("lightning", "profiler_step"):
+    if steps.window.source != "marker":
         how = {
-            "annotation": f"the annotation {steps.name!r}",
-            "operator_period": f"the operators' period, from {steps.name!r} on",
-        }.get(steps.source, "the whole trace as one step")
-        found.append(Trouble("HP109", 1, f"no step markers; steps are {how}"))
-    used = int(steps.used.sum())
+            "annotation": f"steps are the annotation {steps.name!r}",
+            "operator_period": f"steps are the operators' period, from {steps.name!r} on",
+        }.get(steps.source, "nothing repeats, so the recording is one pass")
+        found.append(Trouble("HP109", 1, f"no step markers; {how}"))
+    used, count = steps.window.used, steps.window.count
     if used < FEW_STEPS:
-        found.append(Trouble("HP110", used, f"{used} of {len(steps)} steps used"))
+        text = "one pass was recorded" if steps.single_pass else f"{used} of {count} steps used"
+        found.append(Trouble("HP110", used, text))
     if len(steps) > 1 and steps.untypical:
         found.append(Trouble("HP124", len(steps), "no step is typical"))
     return found

@@ -20,7 +20,7 @@ def forward_reduction_share(view: RankView) -> float | None:
     """
     trace, host, device, steps = view.trace, view.trace.host, view.trace.device, view.steps
     rows = np.flatnonzero((device.kind == DeviceKind.COMMUNICATION) & (view.links.launch >= 0))
-    if not len(rows) or not len(steps) or steps.source == "whole_trace":
+    if not len(rows) or not len(steps) or steps.single_pass:
         return None
     reducing = {
         code for code in distinct(device.name[rows]).tolist() if collective_op(trace.names[code]) == "all_reduce"

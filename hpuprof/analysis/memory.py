@@ -67,7 +67,7 @@ def memory_points(view: RankView) -> list[MemoryPoint]:
 def _span(view: RankView) -> tuple[int, int]:
     """Return the curve's begin and end [ns]: those of the steps, or of all rows if the whole trace is one step."""
     trace, steps = view.trace, view.steps
-    if steps.source != "whole_trace":
+    if not steps.single_pass:
         return int(steps.start[0]), max(int(steps.timed.end[-1]), int(steps.start[0]) + 1)
     time = trace.memory.time
     return min(0, int(time[0])), max(trace.end_ns, int(time[-1]) + 1)

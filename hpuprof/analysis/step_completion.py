@@ -68,8 +68,7 @@ def _linked(trace: Trace, launched: Ints) -> Ints:
 def _completed(trace: Trace, rows: Ints, piece: Ints, left: Ints) -> Ints:
     """Return when each piece of the host's time line was complete: `left` by the host, its device rows done."""
     track, ends, done = trace.device.track[rows], trace.device.end[rows], left.copy()
-    work = {lane: int(trace.device.dur[rows[mine]].sum()) for lane, mine in members(track)}
-    main = track == max(work, key=lambda lane: (work[lane], -lane))
+    main = track == _busiest(trace, rows)
     np.maximum.at(done, piece[main], ends[main])
     # Two pieces on, the next step (or the next pause) is complete.
     later = np.append(np.maximum.accumulate(done), [np.iinfo(np.int64).max] * 2)[piece + 2]
@@ -88,9 +87,23 @@ def unrecorded_until(trace: Trace, launched: Ints) -> int:
     device, rows = trace.device, _linked(trace, launched)
     if not len(rows) or not FAMILIES[trace.family].correlated:
         return 0
-    first = rows[np.argmin(device.start[rows])]
-    begin = int(device.start[first])
-    leading = (device.kind != DeviceKind.MARKER) & (launched < 0) & (device.start < begin)
-    before = int(device.end[leading].max(initial=0))
-    waited = begin - max(before, int(trace.host.end[launched[first]]))
-    return begin if waited > WAITED_NS else before
+    real = device.kind != DeviceKind.MARKER
+    own = rows[device.kind[rows] != DeviceKind.COMMUNICATION]
+    busiest = rows[device.track[rows] == _busiest(trace, own if len(own) else rows)]
+    until = 0
+    # Copies and fills on other lanes may pass what the busiest one waits for.
+    for mine in (rows, busiest):
+        first = mine[np.argmin(device.start[mine])]
+        begin = int(device.start[first])
+        earlier = real & (device.start < begin)
+        before = earlier & ((launched < 0) | (mine is busiest))
+        waited = begin - max(int(device.end[before].max(initial=0)), int(trace.host.end[launched[first]]))
+        loose = min(begin, int(device.end[earlier & (launched < 0)].max(initial=0)))
+        until = max(until, begin if waited > WAITED_NS else loose)
+    return until
+
+
+def _busiest(trace: Trace, rows: Ints) -> int:
+    """Return the lane on which these rows take longest; of several, the first."""
+    work = {lane: int(trace.device.dur[rows[mine]].sum()) for lane, mine in members(trace.device.track[rows])}
+    return max(work, key=lambda lane: (work[lane], -lane))

@@ -12,9 +12,11 @@ from collections import Counter
 import numpy as np
 from msgspec import Struct
 
+from hpuprof.analysis.engine_markers import phase_of
 from hpuprof.analysis.links import Nesting, launch_calls
 from hpuprof.analysis.step_search import DIGITS, LIGHTNING_EVAL, LaunchedWork, Windows
 from hpuprof.analysis.threads import backward_names
+from hpuprof.analysis.window import ONCE
 from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of, median
 from hpuprof.model.schema import Activity
 from hpuprof.model.trace import Trace
@@ -120,7 +122,7 @@ def purposes(trace: Trace, windows: Windows, launched: Launched, special: dict[s
     out = []
     for i in range(len(windows)):
         training = (UPDATING if updates[i] else ACCUMULATING) if updates is not None else TRAINING
-        usual = training if trains[i] else plain
+        usual = training if trains[i] else plain or phase_of(windows.labels[i]) or ""
         out.append(next((kind for kind in SPECIAL if special[kind][i]), usual))
     return out
 
@@ -259,7 +261,7 @@ def names_of(found: list[Ints], purpose: list[str], windows: Windows, work_ns: I
         middle = steps[np.argsort(work_ns[steps], kind="stable")[(len(steps) - 1) // 2]]
         plain = what and largest[what] == (len(steps), -i)
         name = what if plain else f"{what or 'steps'} like {windows.labels[int(middle)]}"
-        out.append(windows.labels[0] if windows.source == "whole_trace" and what not in SPECIAL else name)
+        out.append(windows.labels[0] if windows.source == ONCE and what not in SPECIAL else name)
     seen: Counter[str] = Counter()
     for i, name in enumerate(out):
         seen[name] += 1

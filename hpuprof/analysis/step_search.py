@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from hpuprof.model.arrays import Ints, Mask, distinct, median
-from hpuprof.model.intervals import Intervals, measure, union
+from hpuprof.analysis.engine_markers import engine_steps
+from hpuprof.analysis.single_pass import edges
+from hpuprof.analysis.window import ONCE
+from hpuprof.model.arrays import Ints, Mask, any_of, distinct, median
+from hpuprof.model.intervals import Intervals, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import HostRows, Trace
 
@@ -40,8 +43,6 @@ _SELDOM_SHARE = 0.5
 """Of the distances between markers. An annotation in more of them is a part of the step, not one of its own."""
 _OWN_WORK_SHARE = 0.1
 """Of the marker's median work. An annotation that launches less (a log, a checkpoint) is no step of its own."""
-_COLD_SHARE = 0.15
-"""Of a forward pass that sets the device up: as of a step, above which its replay says nothing of later ones."""
 _MOST_COMPANIONS = 64  # names of annotations tried beside the markers, the most frequent first, to bound time
 _FEW_OPERATORS = 12
 """Three repetitions of the shortest period, four operators: forward, loss, backward, optimizer."""
@@ -59,7 +60,7 @@ class Windows(Struct, frozen=True, eq=False):
     start: Ints
     end: Ints
     labels: list[str]
-    source: str  # lightning, profiler_step, annotation, operator_period, whole_trace
+    source: str  # as `window.source_of` takes it
     name: str
     open_ends: int = 0  # trailing steps whose end is not the next one's start
 
@@ -112,15 +113,15 @@ class LaunchedWork(Struct, frozen=True, eq=False):
         return sums
 
 
-def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, first_use: Intervals) -> Windows:
+def find_windows(trace: Trace, roles: npt.NDArray[np.int8], launched: Ints, work: LaunchedWork) -> Windows:
     """Find the steps by the best evidence in the trace.
 
     In order: the step rows of hpuprof's own recorder; Lightning's training batches, start to start (its `ProfilerStep#`
     rows run from forward to forward, and their numbers repeat); Lightning's evaluation batches, if they themselves
-    launch most of the device work; `ProfilerStep#`; an annotation that repeats; the period of the operator sequence;
-    the whole trace. What repeats within one pass that sets the device up (`first_use`) are cold layers, not steps.
-    Evidence counts if most of the device work was launched inside; markers that were set on purpose
-    count rather than the whole trace even if not.
+    launch most of the device work; the runs of a server's engine; `ProfilerStep#`; an annotation that repeats; the
+    period of the operator sequence; one pass. What repeats within one pass are layers, not steps. Evidence counts if
+    most of the device work was launched inside; markers that were set on purpose count rather than one pass even if
+    not.
     """
     evaluating = trace.named(LIGHTNING_EVAL.search)
     training = trace.named(lambda n: n == LIGHTNING_BATCH)
@@ -132,6 +133,7 @@ def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, 
         *([_profiler_steps(trace)] if trace.header.get("hpuprof") else []),
         _start_to_start(trace, training, "lightning"),
         _start_to_start(trace, evaluating, "lightning") if evaluates else None,
+        _engine_steps(trace),
         _profiler_steps(trace),
     ]
     # Shares of empty steps are undefined.
@@ -139,19 +141,14 @@ def find_windows(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, 
     for windows in lasting:
         if work.mostly_in(windows.start, windows.end):
             return windows
-    cold = _cold_passes(trace, roles, first_use)
-    for inferred in (_repeating_annotation(trace, roles, work, cold), _operator_period(trace, roles, work, cold)):
+    passes = _passes(trace, roles)
+    for inferred in (_repeating_annotation(trace, roles, work, passes), _operator_period(trace, roles, work, passes)):
         if inferred is not None and (inferred.end > inferred.start).any():
             return inferred
-    return lasting[0] if lasting else _whole(trace)
-
-
-def _whole(trace: Trace) -> Windows:
-    host, end = trace.host, trace.end_ns
-    start = int(host.start[0]) if len(host) and host.start[0] < end else 0
-    return Windows(
-        np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["whole trace"], "whole_trace", ""
-    )
+    if lasting:
+        return lasting[0]
+    start, end = edges(trace, roles, launched)
+    return Windows(np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), ["one pass"], ONCE, "")
 
 
 def marker_rows(trace: Trace, wanted: Mask) -> Ints:
@@ -172,6 +169,16 @@ def _start_to_start(trace: Trace, wanted: Mask, source: str) -> Windows | None:
     return Windows(start, end, [f"batch {i}" for i in range(len(rows))], source, name, 1)
 
 
+def _engine_steps(trace: Trace) -> Windows | None:
+    rows = engine_steps(trace)
+    if not len(rows):
+        return None
+    host = trace.host
+    labels = [trace.names[int(code)] for code in host.name[rows]]
+    end = np.append(host.start[rows[1:]], host.end[rows[-1]])
+    return Windows(host.start[rows], end, labels, "engine", DIGITS.sub("#", labels[0]), 1)
+
+
 def _profiler_steps(trace: Trace) -> Windows | None:
     rows = marker_rows(trace, trace.named(_PROFILER_STEP.match))
     if not len(rows):
@@ -189,7 +196,7 @@ def _main_rows(trace: Trace, roles: npt.NDArray[np.int8], kind: HostKind) -> Int
 
 
 def _repeating_annotation(
-    trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, cold: Intervals
+    trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, passes: Intervals
 ) -> Windows | None:
     """Take the main thread's repeating annotation (digits ignored) that covers most time, then holds most work.
 
@@ -210,7 +217,7 @@ def _repeating_annotation(
         gaps = np.diff(host.start[rows])
         if len(rows) < _REPETITIONS or not _disjoint(trace, rows) or median(gaps) <= 0:
             continue
-        if _of_one_pass(cold, host.start[rows]):
+        if _of_one_pass(passes, host.start[rows]):
             continue
         regular = float(median(np.abs(gaps - median(gaps))) / median(gaps))
         if regular > _REGULAR_SHARE:
@@ -232,17 +239,15 @@ def _repeating_annotation(
     return Windows(start, end, [trace.names[int(host.name[m])] for m in marks], "annotation", name, 1)
 
 
-def _cold_passes(trace: Trace, roles: npt.NDArray[np.int8], first_use: Intervals) -> Intervals:
-    """Return the main thread's outermost module calls and annotations of a forward pass that set the device up."""
+def _passes(trace: Trace, roles: npt.NDArray[np.int8]) -> Intervals:
+    """Return the main thread's outermost module calls and annotations of a forward pass."""
     host = trace.host
     modules = trace.named(lambda n: n.startswith("nn.Module: "))
     forward = trace.named(_FORWARD.search)
     named = np.where(host.kind == HostKind.PYTHON, modules[host.name], forward[host.name])
     calls = named & ((host.kind == HostKind.PYTHON) | (host.kind == HostKind.ANNOTATION))
     calls &= roles[host.track] == Role.MAIN
-    passes = union(host.start[calls], host.end[calls])
-    cold = measure(first_use, passes.start, passes.end) > _COLD_SHARE * passes.dur
-    return Intervals(passes.start[cold], passes.end[cold])
+    return union(host.start[calls], host.end[calls])
 
 
 def _of_one_pass(passes: Intervals, marks: Ints) -> bool:
@@ -282,7 +287,9 @@ def _with_companions(trace: Trace, rows: Ints, working: list[tuple[Ints, float]]
     return marks
 
 
-def _operator_period(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, cold: Intervals) -> Windows | None:
+def _operator_period(
+    trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWork, passes: Intervals
+) -> Windows | None:
     """Take the shortest period of top-level operators that the main thread repeats at least three times.
 
     It launches most of the device work, or covers most of the host's time where launches are unknown: layers of one
@@ -296,8 +303,10 @@ def _operator_period(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWo
     top = rows[np.append([True], host.start[rows[1:]] >= reach[:-1])]
     names = host.name[top].astype(np.int64)
     found = (_marks(host, top, period) for period in _periods(names))
-    marks = next((m for m in found if len(m) >= _REPETITIONS and not _of_one_pass(cold, host.start[top[m]])), None)
+    marks = next((m for m in found if len(m) >= _REPETITIONS and not _of_one_pass(passes, host.start[top[m]])), None)
     if marks is None:
+        return None
+    if _layers(trace, top, marks, work):
         return None
     start = host.start[top[marks]]
     end = np.append(start[1:], host.end[top[-1]])
@@ -307,6 +316,24 @@ def _operator_period(trace: Trace, roles: npt.NDArray[np.int8], work: LaunchedWo
         return None
     name = trace.names[int(names[marks[0]])]
     return Windows(start, end, [f"period {i}" for i in range(len(marks))], "operator_period", name, 1)
+
+
+def _layers(trace: Trace, top: Ints, marks: Ints, work: LaunchedWork) -> bool:
+    """Tell whether repeated operators are the layers of one pass: it does what no layer does before and after them.
+
+    An embedding comes before, a head behind; and the host neither copies to or from the device nor waits for it between
+    two layers, as steps do with their inputs and results. `top`: outermost operators, `marks`: where a period begins.
+    """
+    host = trace.host
+    apart = int(median(np.diff(marks)))
+    first, last = int(marks[0]), min(int(marks[-1]) + apart, len(top))
+    own = set(host.name[top[first:last]].tolist())
+    launches = work.rows_in(host.start[top], host.end[top]) > 0
+    once = launches & ~np.isin(host.name[top], list(own))
+    if not work.known or not once[:first].any() or not once[last:].any():
+        return False
+    low, high = np.searchsorted(host.start, [host.start[top[first]], host.start[top[marks[-1]]]])
+    return not any_of(host.activity[low:high], (Activity.SYNC, Activity.COPY_H2D, Activity.COPY_D2H)).any()
 
 
 def _marks(host: HostRows, top: Ints, period: int) -> Ints:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.analysis.host_time import setting_up
 from hpuprof.analysis.integrity import LOST, NOTHING_MISSING, Missing, damaged_steps
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.searching import search_sorted
@@ -25,11 +24,13 @@ from hpuprof.analysis.step_kinds import (
     describe,
     names_of,
     purposes,
+    step_at,
 )
 from hpuprof.analysis.step_search import LIGHTNING_EVAL, LaunchedWork, Windows, find_windows, marker_rows
+from hpuprof.analysis.window import ONCE, Window, source_of
 from hpuprof.model.arrays import Ints, Mask, median
 from hpuprof.model.intervals import Intervals, measure, union
-from hpuprof.model.schema import Activity
+from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace
 
 # Limits by judgement; the tests pin the steps of all real traces at hand.
@@ -45,6 +46,8 @@ _OUTLIER_MADS = 6.0
 """Scaled deviations from the median: of normally distributed steps, two in 10^9 lie that far out."""
 _OUTLIER_SHARE = 0.2
 """An outlier also differs from the median by this share: very even steps have tiny deviations."""
+_BEHIND_SHARE = 0.25
+"""Of a step's time: a decode that waits for so much of a prefill's device work is no equal of other decodes."""
 _SCALE_OF_MAD = 1.4826
 """Scales the median absolute deviation of normally distributed values to their standard deviation."""
 MATTERS = 0.1
@@ -61,7 +64,7 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
     start: Ints
     end: Ints
     labels: list[str]
-    source: str  # lightning, profiler_step, annotation, operator_period, whole_trace
+    source: str  # as `window.source_of` takes it
     name: str
     excluded: list[str]  # reason per step, "" if used
     untypical: bool = False  # every step had a reason for exclusion; the least bad ones are used anyway
@@ -76,6 +79,27 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
     def timed(self) -> Intervals:
         """The windows in which time is measured: the host's, or those of completion where the host runs ahead."""
         return self.completion or Intervals(self.start, self.end)
+
+    @cached_property
+    def window(self) -> Window:
+        """What the numbers are of."""
+        start, end = int(self.timed.start[0]), int(self.timed.end[-1])
+        return Window(start, end, self.kinds[0].name, len(self), int(self.used.sum()), source_of(self.source))
+
+    @property
+    def single_pass(self) -> bool:
+        """Whether the recording shows no steps: its one window is played once, nothing in it repeats."""
+        return self.source == ONCE
+
+    @property
+    def played_once(self) -> bool:
+        """Whether nothing shows that work overlaps between steps: the only one waits for none before it.
+
+        A marked step that the host leaves after its device work may be followed at once.
+        """
+        if len(self) > 1 or self.completion is None:
+            return self.single_pass
+        return bool(self.completion.start[0] <= self.start[0])
 
     @property
     def wall(self) -> Ints:
@@ -131,8 +155,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     `launched`: host row of the launch of each device row, -1 for none.
     """
     work = LaunchedWork.of(trace, launched)
-    cold = setting_up(trace, launched)
-    windows = find_windows(trace, roles, work, union(trace.host.start, trace.host.end, cold))
+    windows = find_windows(trace, roles, launched, work)
     seen = describe(trace, links.nesting, work, windows)
     completion = completion_windows(trace, launched, windows.start, windows.end)
     wall = completion.dur if completion else windows.end - windows.start
@@ -154,6 +177,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     found, cut = clusters(seen, purpose, windows)
     for i in cut:
         excluded[i] = excluded[i] or ("last" if i else "first")
+    _mark_behind(trace, launched, windows, completion, found, excluded)
     kinds = []
     for steps, name in zip(found, names_of(found, purpose, windows, seen.work_ns), strict=True):
         _mark_warm_up(wall, excluded, steps)
@@ -228,6 +252,27 @@ def _mark_borders(trace: Trace, windows: Windows, excluded: list[str]) -> None:
         excluded[0] = "first"
     if count >= 5 and not excluded[-1]:
         excluded[-1] = "last"
+
+
+def _mark_behind(
+    trace: Trace, launched: Ints, windows: Windows, completion: Intervals | None, found: list[Ints], excluded: list[str]
+) -> None:
+    """Mark steps in whose time the device worked on what a step of another kind launched: it measures that one, too."""
+    if len(found) < 2:
+        return
+    kind = np.full(len(windows) + 1, -1)
+    for k, steps in enumerate(found):
+        kind[steps] = k
+    rows = np.flatnonzero((trace.device.kind != DeviceKind.MARKER) & (launched >= 0))
+    kind_of_row = kind[step_at(windows, trace.host.start.take(launched.take(rows)))]
+    timed = completion or Intervals(windows.start, windows.end)
+    for k, steps in enumerate(found):
+        other = rows[(kind_of_row >= 0) & (kind_of_row != k)]
+        foreign = measure(
+            union(trace.device.start[other], trace.device.end[other]), timed.start[steps], timed.end[steps]
+        )
+        for i in steps[foreign > _BEHIND_SHARE * timed.dur[steps]].tolist():
+            excluded[i] = excluded[i] or "behind another"
 
 
 def _mark_warm_up(wall: Ints, excluded: list[str], steps: Ints) -> None:

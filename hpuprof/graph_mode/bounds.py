@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints, any_of, first_of, median, stable_order
@@ -49,21 +50,11 @@ MIN_COLD = 10
 
 
 def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
-    """Measure what bounds the gain in the steps [low, high) [ns], disjoint and in order; None without device rows.
-
-    Without steps, it is the stretch of launched device work: what lies before the first row's launch and after the last
-    row is the recording's, not the program's.
-    """
+    """Measure what bounds the gain in the steps [low, high) [ns], disjoint and in order; None without device rows."""
     device = view.trace.device
     real = device.kind != DeviceKind.MARKER
-    one_off_fraction = _idle(view, Intervals(low, high), _ONE_OFF) / max(1, int((high - low).sum()))
-    if view.steps.source == "whole_trace" and real.any():
-        first = np.flatnonzero(real)[np.argmin(device.start[real])]
-        begin, launch = int(device.start[first]), int(view.launched[first])
-        if launch >= 0:
-            begin = min(begin, int(view.trace.host.start[launch]))
-        low, high = np.array([begin]), np.array([int(device.end[real].max())])
     windows = Intervals(low, high)
+    one_off_fraction = _idle(view, windows, _ONE_OFF) / max(1, windows.total_ns)
     rows = np.flatnonzero(real & (measure(windows, device.start, device.end) > 0))
     if not len(rows):
         return None
@@ -144,7 +135,7 @@ class Evidence(Struct, frozen=True):
     @classmethod
     def of(cls, predictions: Sequence[Prediction]) -> Evidence | None:
         """Combine ranks: all take the same time, and each must do its device work. None where one has no rows."""
-        spans = [p.span for p in predictions if p.span is not None]
+        spans = [_at_given_time(p, p.span) for p in predictions if p.span is not None]
         if not spans or len(spans) < len(predictions) or min(s.rows for s in spans) < MIN_ROWS:
             return None
         shares = [s.least_ns / s.wall_ns for s in spans]
@@ -215,3 +206,12 @@ class Evidence(Struct, frozen=True):
             return "cannot say"
         rest, warm = 1.0 - self.launching, self.launching / COLD_CALLS
         return "likely" if min(self.high, (rest + warm) / max(rest, 1e-9)) >= LIKELY else "cannot say"
+
+
+def _at_given_time(prediction: Prediction, span: DeviceSpan) -> DeviceSpan:
+    """Return a span as long as it is without the profiler, where that is known: what it cost was launching."""
+    if prediction.base == "profiled" or not prediction.profiled_step_ns:
+        return span
+    wall = max(round(span.wall_ns * prediction.base_step_ns / prediction.profiled_step_ns), span.busy_ns)
+    launching = None if span.launching_ns is None else max(0, span.launching_ns - max(0, span.wall_ns - wall))
+    return replace(span, wall_ns=wall, launching_ns=launching)

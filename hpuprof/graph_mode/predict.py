@@ -127,7 +127,7 @@ def _without_device(view: RankView) -> Reason:
     host, used = view.trace.host, view.steps.used_windows()
     calls = host.start[np.isin(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))]
     per_step = np.searchsorted(calls, used.end) - np.searchsorted(calls, used.start)
-    marked = view.steps.source != "whole_trace" and per_step.any()
+    marked = not view.steps.single_pass and per_step.any()
     return "no_launches" if marked and per_step.max() < MIN_LAUNCHES else "no_device_rows"
 
 

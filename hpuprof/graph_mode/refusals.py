@@ -49,6 +49,7 @@ LOADER = Refusal(
     "a recording with twice as many data-loader workers: where the step stays as long, they keep up",
     "hpuprof compare AS_IS MORE_WORKERS",
 )
+ONE_PASS = ONE_STEP._replace(why="one pass was recorded")
 COLD = 0.5
 """Share of the recording that compiling and first use may take: with more, by judgement, the rest are first calls."""
 DISTURBED: tuple[Reason, ...] = ("first_use", "lost_rows", "allocator_first", "graph_capture")
@@ -85,7 +86,7 @@ _PREDICTS_NOTHING: dict[Reason, Refusal] = {
             "hpuprof compare EAGER GRAPHS",
         ),
         Refusal("graph_capture", "every step captures graphs, so none is typical", "a trace of later steps", _LONGER),
-        Refusal("no_steps", "no steps were found in the trace", "a trace with step markers", _MARKED),
+        Refusal("no_steps", "no step has a length", "a trace with step markers", _MARKED),
     )
 }
 _UNSOUND: tuple[tuple[str, Reason, str], ...] = (
@@ -134,8 +135,6 @@ def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction])
     if setting_up > UNEXPLAINED_LIMIT:
         why = f"setting the device up for the first time takes {100 * setting_up:.0f} % of the step"
         return Refusal("first_use", why, "a trace of later steps", _LONGER)
-    if any(part.file.step_source == "whole_trace" for part in main):
-        return _PREDICTS_NOTHING["no_steps"]
     worst = max(predictions, key=lambda p: p.replay_error or 0.0)
     if (worst.replay_error or 0.0) > (REPLAY_LIMIT if worst.method == "replay" else STAGES_LIMIT):
         return _not_explained(worst)

@@ -9,11 +9,12 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from hpuprof.analysis.window import ONCE
 from hpuprof.graph_mode import verdict_words as words
 from hpuprof.graph_mode.bounds import GAIN, LOSS, MIN_ROWS, Evidence
 from hpuprof.graph_mode.candidates import Candidate, RegionName, no_part_beats_its_whole
 from hpuprof.graph_mode.interfaces import api_name, note_for
-from hpuprof.graph_mode.job import Job, candidates_of
+from hpuprof.graph_mode.job import MIN_STEPS, Job, candidates_of
 from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, memory_held, situation_of
 from hpuprof.graph_mode.refusals import (
     DISTURBED,
@@ -21,6 +22,7 @@ from hpuprof.graph_mode.refusals import (
     LOADER,
     NO_TRACE,
     NOTHING_IN_COMMON,
+    ONE_PASS,
     ONE_STEP,
     STEP_TIME,
     Refusal,
@@ -79,7 +81,20 @@ def decide(main: Sequence[RankPartial], *, code: bool = True) -> Decision:
     refused = _refused(main)
     if refused:
         return Decision(refused)
-    return _judge(main, [p.prediction for p in main if p.prediction is not None], code=code)
+    predictions = [p.prediction for p in main if p.prediction is not None]
+    return _untraced(main, predictions) or _judge(main, predictions, code=code)
+
+
+def _untraced(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Decision | None:
+    """Return the answer for a single pass in which nothing is traced on the host where the gain would be; else None.
+
+    A replay leaves such a pause as it is: it may be Python, of which a graph needs none.
+    """
+    found = Evidence.of(predictions) if any(part.file.step_source == ONCE for part in main) else None
+    if found is None or found.verdict not in ("unlikely", "marginal"):
+        return None
+    nowhere = points_nowhere(found)
+    return Decision(_from_device_rows(nowhere, main[0].file, predictions)) if nowhere else None
 
 
 def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
@@ -102,7 +117,13 @@ def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
     # Work that was launched before the recording leaves what the rows of graphs carry as it is.
     sound = refusal is None or refusal.reason == "unrecorded_work"
     refusal = refusal or find_refusal(main, predictions)
-    if refusal and sound and predictions and all((p.covered or 0.0) >= words.NEARLY_ALL for p in predictions):
+    alone = min(part.file.steps_used for part in main) < MIN_STEPS
+    if (
+        (refusal or alone)
+        and sound
+        and predictions
+        and all((p.covered or 0.0) >= words.NEARLY_ALL for p in predictions)
+    ):
         return _done_already(first, predictions, words.nearly_all_replayed(predictions[0]))
     return _from_device_rows(refusal, first, predictions) if refusal else None
 
@@ -249,7 +270,8 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
         ranked = [best, *(c for c in ranked if c is not best)]
     gain, loss = float(np.mean(best.speedup > GAIN)), float(np.mean(best.speedup < LOSS))
     open_question = lead.base == "profiled" and _would_decide(best.speedup)
-    lacking = ONE_STEP if job.basis == "one_step" else STEP_TIME if open_question else None
+    alone = ONE_PASS if first.step_source == ONCE else ONE_STEP
+    lacking = alone if job.basis == "one_step" else STEP_TIME if open_question else None
     if lacking is None and 1 - SURE < (job.loader_late or 0.0) < words.LATE and 1 - SURE < gain < SURE:
         lacking = LOADER
     speedup = best.interval()

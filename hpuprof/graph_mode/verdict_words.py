@@ -121,7 +121,8 @@ def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: fl
     interval = f"(90 %: {s.low:.2f} to {s.high:.2f})"
     runs = f"the step would run {_times(s.median)} as fast {interval}"
     if s.at_most:
-        runs = f"the step would run at most {_times(s.high)} as fast ({_times(s.low)} at least)"
+        least = f" ({_times(s.low)} at least)" if _times(s.low) != _times(s.high) else ""
+        runs = f"the step would run at most {_times(s.high)} as fast{least}"
     there = replayed_already(lead)
     with_graphs = f"with graph mode for {what_is_captured(best.region)}, {runs}"
     if verdict == "yes":

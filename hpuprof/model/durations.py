@@ -5,6 +5,12 @@ from __future__ import annotations
 UNKNOWN = "unknown"
 
 
+def spread(low: float | None, high: float | None) -> str:
+    """Return an interval in parentheses behind a duration; empty where both ends read alike."""
+    ends = duration(low), duration(high)
+    return f" ({ends[0]} to {ends[1]})" if ends[0] != ends[1] else ""
+
+
 def duration(ns: float | None, *, sign: bool = False) -> str:
     """Format nanoseconds with a fitting unit and three or four digits; with a plus for increases when `sign`."""
     if ns is None:

@@ -76,7 +76,8 @@ class FileRow(Row, frozen=True, kw_only=True):
         str,
         Meta(
             title="steps from",
-            description="Where steps came from: lightning, profiler_step, annotation, operator_period, whole_trace.",
+            description="Where steps came from: lightning, engine (of a server), profiler_step, annotation, "
+            "operator_period, single_pass (nothing repeats).",
         ),
     ]
     step_name: Annotated[str, Meta(description="Name of the rows that delimit steps, or empty.")]

@@ -39,8 +39,8 @@ class StepRow(Row, frozen=True, kw_only=True):
         str,
         Meta(
             title="excluded as",
-            description="Reason: first, last, warm-up, compiling, graph capture, validation, outlier, another kind; "
-            "empty when used.",
+            description="Reason: first, last, warm-up, compiling, graph capture, validation, behind another, "
+            "outlier, another kind; empty when used.",
         ),
     ]
     host_working_ns: Annotated[

@@ -39,7 +39,8 @@ def not_linked(situation: Situation) -> Iterator[PlanRow]:
     why = "device rows are not linked to the calls that launched them" if device else "the trace holds no device rows"
     for remedy in REMEDIES:
         if remedy.by_call:
-            yield _row(remedy, "not_linked" if device else "no_device_rows", why, remedy.needs)
+            needs = remedy.needs if device else "a trace with device activity"
+            yield _row(remedy, "not_linked" if device else "no_device_rows", why, needs)
 
 
 def _row(remedy: Remedy, reason: str, why: str, needs: str) -> PlanRow:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from hpuprof.graph_mode.job import MIN_STEPS, one_step_noise
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.graph_mode.refusals import NO_TRACE
 from hpuprof.graph_mode.verdict import Decision, decide
@@ -22,7 +23,7 @@ from hpuprof.planning.remedies.faster import shortened_parts
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Measured, Situation
 from hpuprof.what_if.graph import CrosswiseError
-from hpuprof.what_if.uncertainty import REPLAY_LIMIT, of_other_runs
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT, of_other_runs, repeated
 
 WORTH = 0.01
 """Share of the step that a change must gain to be worth a line of the plan."""
@@ -72,8 +73,16 @@ def plan_rows(
     wished, unknown = shortened_parts(situation, chosen)
     found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
     told = partial.prediction is not None and partial.prediction.base != "profiled"
-    plan = Plan(pricing, found, decision, family, told)
+    plan = Plan(pricing, found, decision, family, told, _alike(partial, len(pricing.base)))
     return [*plan.rows(chosen), *unknown, *not_linked(situation)]
+
+
+def _alike(partial: RankPartial, samples: int) -> Floats:
+    """Return samples of the factor from the replayed step to those that were not recorded."""
+    seen = partial.prediction
+    if partial.file.steps_used >= MIN_STEPS or seen is None or not seen.profiled_step_ns:
+        return np.ones(samples)
+    return one_step_noise(samples, max(0.0, 1.0 - seen.busy_ns / seen.profiled_step_ns))
 
 
 def _priced(pricing: Pricing, situation: Situation) -> list[Priced]:
@@ -119,6 +128,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     decision: Decision
     family: str
     told: bool  # whether the step time without the profiler is known
+    alike: Floats  # factor from the step that was recorded to those that were not, samples; 1 with several
 
     def rows(self, chosen: Sequence[str]) -> Iterator[PlanRow]:
         """Yield the rows: the plan, then what is not part of it, by gain."""
@@ -126,6 +136,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         pricing = self.pricing
         done: list[Change] = []
         before, share = pricing.base, np.ones(len(pricing.base))
+        known_before = np.ones(len(pricing.base))
         told_before = of_other_runs(before, told=self.told)
         for order, priced in enumerate(taken, 1):
             done.append(priced.change)
@@ -134,17 +145,19 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             gain = before * self._gained(priced, 1.0 - with_it / np.maximum(share, TINY), first=order == 1)
             least = np.minimum(self._least(done, with_it), before)
             after = np.maximum(before - gain, least)
-            told_after = np.maximum(of_other_runs(after, told=self.told), least)
-            row = self._row(priced, after=after if order == 1 else None)
+            # What the verdict says of graphs allows for steps that were not recorded.
+            known = self.alike if order > 1 or self._verdict(priced) is None else np.ones(len(after))
+            told_after = np.maximum(of_other_runs(after, told=self.told) * known, least)
+            row = self._row(priced, after=np.maximum(after * known, least) if order == 1 else None)
             yield msgspec.structs.replace(
                 row,
                 order=order,
                 **_columns("before", told_before),
                 **_columns("after", told_after),
-                **_saved("gain", before, after, float(median(told_before) - median(told_after))),
+                **_saved("gain", before * known_before, after * known, float(median(told_before) - median(told_after))),
                 then=pricing.sets_the_step(done),
             )
-            before, told_before, share = after, told_after, with_it
+            before, known_before, told_before, share = after, known, told_after, with_it
         rest = [p for p in self.priced if p not in taken]
         for priced in sorted(rest, key=lambda p: float(median(p.share))):
             excluded = any(_together(priced.change, change) for change in done)
@@ -256,7 +269,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         """Return what the device alone takes [ns], less what a replay may be off by."""
         alone = np.minimum(self.pricing.device_share(done), share)
         least: Floats = (1.0 - REPLAY_LIMIT) * alone * self.pricing.now
-        return least
+        return repeated(least)
 
     def _row(self, priced: Priced, reason: str = "", *, after: Floats | None = None) -> PlanRow:
         """Return the row of a change that is not part of the plan; `after`: the step time with it alone, if known."""

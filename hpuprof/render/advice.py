@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpuprof.graph_mode.verdict_words import base_words
+from hpuprof.model.durations import spread
 from hpuprof.model.prediction import GraphMode
 from hpuprof.render.formats import UNKNOWN, duration, percent
 from hpuprof.render.sections import graph_options, ratio
@@ -76,7 +77,7 @@ def _with(value: str, words: str) -> str:
 def _base(graph: GraphMode) -> str:
     """Return the step time that speed-ups relate to, with its range where it was estimated."""
     now, between = duration(graph.base_step_ns), graph.base_range_ns
-    return now if between is None else f"{now} ({duration(between.low)} to {duration(between.high)})"
+    return now if between is None else f"{now}{spread(between.low, between.high)}"
 
 
 def _overhead(graph: GraphMode) -> str:

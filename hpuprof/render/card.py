@@ -135,7 +135,7 @@ def _step(report: Report, paper: Paper, width: int) -> None:
     if idle:
         parts.append((*_IDLE, float(idle)))
     bar = "".join(sign * round(share * _BAR) for _, sign, share in parts)
-    paper.line(f"{f'Step {duration(mean)}':{width - _BAR - 1}} {bar[:_BAR]}")
+    paper.line(f"{f'{report.headline.unit.capitalize()} {duration(mean)}':{width - _BAR - 1}} {bar[:_BAR]}")
     said = [f"{sign} {words} {percent(share)}" for words, sign, share in parts]
     why = ", ".join(f"{cause} {share}" for cause, share in causes(report).rows[:3])
     if median and abs(median / mean - 1) > _UNLIKE:

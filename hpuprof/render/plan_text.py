@@ -28,7 +28,7 @@ def to_plan(report: Report, *, width: int = 80, color: bool = False) -> str:
         paper.line(f"Graph mode: {report.graph_mode.sentence}")
     for row, item in zip(taken, what_to_do(report).lines, strict=True):
         paper.heading(f"{row.order}. {row.title}: {row.where}")
-        for line in _lines(row):
+        for line in _lines(row, report.headline.unit):
             paper.line(line, 3)
         paper.unbroken(row.code, 5)
         for finding in item.explains:
@@ -66,9 +66,9 @@ def _unsaid(rows: list[PlanRow]) -> Iterator[str]:
         yield f"{', '.join(names)}: {why}."
 
 
-def _lines(row: PlanRow) -> Iterator[str]:
+def _lines(row: PlanRow, unit: str) -> Iterator[str]:
     """Yield what a line of the plan says in words."""
-    yield f"{gives(row)}; alone it saves {duration(row.alone_ns)}"
+    yield f"{gives(row, unit)}; alone it saves {duration(row.alone_ns)}"
     yield row.advice
     if row.costs:
         yield f"Costs: {row.costs}"

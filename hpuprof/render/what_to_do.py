@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpuprof.model.durations import spread
 from hpuprof.model.tables import PlanRow
 from hpuprof.render.formats import duration
 from hpuprof.report.model import Finding, Report
@@ -62,7 +63,7 @@ def what_to_do(report: Report) -> WhatToDo:
         Line(
             row.order or 0,
             f"{row.title}: {row.where}",
-            gives(row),
+            gives(row, report.headline.unit),
             row.advice,
             tuple(f for f in findings if f.code in row.mends or f.caused_by in row.mends),
         )
@@ -81,15 +82,15 @@ def told(finding: Finding) -> str:
     return f"{finding.code} {finding.title}: {finding.evidence}."
 
 
-def gives(row: PlanRow) -> str:
-    """Say what a line of the plan gives."""
+def gives(row: PlanRow, unit: str) -> str:
+    """Say what a line of the plan gives; `unit`: what its times are of."""
     after = between(row.after_ns, row.after_low_ns, row.after_high_ns)
-    return f"{duration(row.before_ns)} → {after} a step"
+    return f"{duration(row.before_ns)} → {after} a {unit}"
 
 
 def between(middle: float | None, low: float | None, high: float | None) -> str:
     """Return a time with its 90 % interval."""
-    return f"{duration(middle)} ({duration(low)} to {duration(high)})"
+    return f"{duration(middle)}{spread(low, high)}"
 
 
 def refused(rows: list[PlanRow]) -> str:

@@ -24,7 +24,7 @@ from hpuprof.ranks.rank_tables import AcrossRanks, Main, across_ranks
 from hpuprof.report.findings import culprit, find
 from hpuprof.report.headline import headline
 from hpuprof.report.headline_metrics import UsedSteps, build_metrics, overlap_degree, share
-from hpuprof.report.job_plan import plan_of
+from hpuprof.report.job_plan import plan_of, unit_of
 from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
 from hpuprof.report.recordings import RecordingKind, kind_of, recording_kinds
 from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
@@ -206,10 +206,11 @@ def _rank_row(who: Identity, part: RankPartial, used: UsedSteps) -> RankRow:
 
 
 def _population(main: Main, used: UsedSteps, kind: RecordingKind) -> str:
-    total = sum(len(part.steps) for _, part in main)
+    total, passes = sum(len(part.steps) for _, part in main), unit_of(main) == "pass"
     ranks = len({row.rank for row, _ in main})
     of = f" of {kind}" if any(kind) else ""
-    return f"{len(used.steps)} of {total} steps{of}, {ranks} rank{'s' if ranks != 1 else ''}"
+    counted = "one pass" if passes else f"{len(used.steps)} of {total} steps"
+    return f"{counted}{of}, {ranks} rank{'s' if ranks != 1 else ''}"
 
 
 def _file_diagnostics(failed: Sequence[FailedFile], skipped: Sequence[Skipped]) -> list[DiagnosticRow]:

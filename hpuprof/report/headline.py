@@ -12,7 +12,7 @@ from hpuprof.model.metrics import IDLE, Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import CAUSE_CLAUSE, Cause
 from hpuprof.model.tables import PlanRow, Row, StepKindRow, SuspectRow
-from hpuprof.report.job_plan import KEEP_PACE, first_line
+from hpuprof.report.job_plan import KEEP_PACE, first_line, unit_of
 from hpuprof.report.model import Headline
 from hpuprof.report.rank_findings import DOING, doing, name_of
 from hpuprof.report.rule import Context
@@ -52,7 +52,8 @@ def headline(
     else:
         sentence, deciding = _answer(bound, context.values, [part for _, part in context.main])
     lead = context.main[0][0] if context.main else None
-    first = first_line(plan, blamed=culprit is not None)
+    unit = unit_of(context.main)
+    first = first_line(plan, blamed=culprit is not None, unit=unit)
     missing = next((d.text for _, p in context.main for d in p.diagnostics if d.code == "HP154"), "")
     lacking = f"Device rows are missing: {missing}." if missing else ""
     kinds = _of_kind(context.main[0][1].step_kinds if context.main else [])
@@ -63,6 +64,7 @@ def headline(
         deciding=deciding,
         population=population,
         lead=Row(**lead.who) if lead else None,
+        unit=unit,
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION
+from hpuprof.analysis.window import ONCE
 from hpuprof.graph_mode.verdict import WORTH_TRYING
-from hpuprof.model.durations import duration
+from hpuprof.model.durations import duration, spread
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
@@ -84,10 +86,16 @@ def _saved(suspect: SuspectRow | None) -> tuple[float, float, float]:
     return suspect.low_fraction or 0.0, suspect.saved_fraction or 0.0, suspect.high_fraction or 0.0
 
 
-def first_line(rows: Sequence[PlanRow], *, blamed: bool) -> str:
+def unit_of(main: Main) -> Literal["step", "pass"]:
+    """Return what times of these recordings are of: a step, or a pass where no recording shows steps."""
+    return "pass" if main and all(part.file.step_source == ONCE for _, part in main) else "step"
+
+
+def first_line(rows: Sequence[PlanRow], *, blamed: bool, unit: str = "step") -> str:
     """Return the plan's first line as a sentence; empty without one.
 
-    `blamed`: whether the headline names who holds the others up, so that this needs no second sentence.
+    `blamed`: whether the headline names who holds the others up, so that this needs no second sentence; `unit`: what
+    times are of.
     """
     first = next((row for row in rows if row.order == 1), None)
     unrecorded = next((row for row in rows if row.reason == ONE_RANK), None)
@@ -95,10 +103,9 @@ def first_line(rows: Sequence[PlanRow], *, blamed: bool) -> str:
         return f"First record all ranks: {unrecorded.where}, and {unrecorded.why}."
     if first is None or first.before_ns is None or first.after_ns is None or (blamed and first.remedy == KEEP_PACE):
         return ""
-    between = f"{duration(first.after_low_ns)} to {duration(first.after_high_ns)}"
     return (
         f"First: {first.title[0].lower()}{first.title[1:]} ({first.where}): {duration(first.before_ns)} → "
-        f"{duration(first.after_ns)} a step ({between})."
+        f"{duration(first.after_ns)} a {unit}{spread(first.after_low_ns, first.after_high_ns)}."
     )
 
 

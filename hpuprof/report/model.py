@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -36,6 +36,9 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
             "and in reports of earlier versions."
         ),
     ] = None
+    unit: Annotated[
+        Literal["step", "pass"], Meta(description="What times are of: a step, or one pass that shows no steps.")
+    ] = "step"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
+from hpuprof.analysis.window import ONCE
 from hpuprof.model.tables import SuspectRow
 from hpuprof.ranks.clocks import MAX_INFEASIBLE
 from hpuprof.ranks.stragglers import COST_SHARE, PERSISTENT_SHARE, WAIT_SHARE
@@ -20,7 +21,7 @@ BLAMED = 0.1
 def _imbalance(context: Context, limit: float) -> Found | None:
     per_rank = {row.rank: row for row, _ in context.main}
     sources = {part.file.step_source for _, part in context.main}
-    if len(per_rank) < 2 or len(sources) > 1 or sources == {"whole_trace"}:
+    if len(per_rank) < 2 or len(sources) > 1 or sources == {ONCE}:
         return None
     loads = {r: row.input_fraction or 0.0 for r, row in per_rank.items()}
     waiting = {w.rank: w.waiting_fraction or 0.0 for w in context.across.waits}

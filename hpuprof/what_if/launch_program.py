@@ -20,19 +20,20 @@ from msgspec import Struct
 
 from hpuprof.analysis.evidence import synchronous
 from hpuprof.analysis.host_calls import Awaited, HostCallKind, program_tracks
-from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.step_completion import unrecorded_until
+from hpuprof.analysis.step_search import LaunchedWork
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialect_activities import frees_memory
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask, distinct, kinds_of, median
-from hpuprof.model.intervals import EMPTY, Intervals, measure
+from hpuprof.model.intervals import EMPTY, Intervals, measure, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.constants import PROFILER_ROWS
 from hpuprof.what_if.event_waits import RecordedWaits, stream_waits
 from hpuprof.what_if.host_waits import LATE, PathCalls, host_waits, queue_depth
-from hpuprof.what_if.launched_rows import launched_rows
+from hpuprof.what_if.launched_rows import LaunchedRows, launched_rows
 from hpuprof.what_if.row_terms import LaneWaits, row_terms
 from hpuprof.what_if.schedule import GRAPH_COSTS, MAIN, THREADS, Calls, Rows, Schedule, Wait, Waits
 
@@ -83,7 +84,8 @@ class Segments(Struct, frozen=True, eq=False, dict=True):
 class Program(Struct, frozen=True, eq=False):
     """Calls and rows of the used steps; times in ns on the trace's clock, calls shape `(calls,)`, rows shape `(rows,)`.
 
-    Each step's last call is a marker at its end, free of cost.
+    Each step's last call is a marker at its end, free of cost; a pass that is played once has another before it, which
+    waits for all rows.
     """
 
     step: Ints
@@ -169,7 +171,7 @@ def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
             place=np.arange(count),
             step=program.step,
             row=program.row,
-            ends_step=program.marker,
+            ends_step=np.append(np.diff(program.step) > 0, [True]),
             segment=segment.astype(np.float64),
             segment_rows=segment_rows.astype(np.float64),
             cost=program.useful,
@@ -218,7 +220,7 @@ def build_program(view: RankView) -> Program | None:
     if share < 0.5:
         return None
     path = program_tracks(view)
-    windows = _choose_steps(steps, hosts, host.start[links.launch[linked]], device.start[linked])
+    windows = _choose_steps(view, host.start[links.launch[linked]], device.start[linked])
     if not len(windows):
         return None
     low, high = steps.start[windows], steps.end[windows]
@@ -230,12 +232,13 @@ def build_program(view: RankView) -> Program | None:
     inside = (step >= 0) & (host.start[known.row[chosen]] < high[np.maximum(step, 0)])
     chosen, step = chosen[inside], step[inside]
     calls = known.row[chosen]
-    # Markers at the ends of steps sort behind the calls of their step.
-    chosen = np.concatenate([chosen, np.full(len(low), -1)])
-    row = np.concatenate([calls, np.full(len(low), -1)])
-    step = np.concatenate([step, np.arange(len(low))])
-    begin = np.concatenate([host.start[calls], high])
-    end = np.concatenate([np.minimum(host.end[calls], high[step[: len(calls)]]), high])
+    # Markers at the ends of steps sort behind the calls of their step; in a single pass, two of them.
+    closing = np.repeat(np.arange(len(low)), 1 + steps.played_once)
+    none = np.full(len(closing), -1)
+    chosen, row = np.append(chosen, none), np.append(calls, none)
+    step = np.append(step, closing)
+    begin = np.append(host.start[calls], high[closing])
+    end = np.append(np.minimum(host.end[calls], high[step[: len(calls)]]), high[closing])
     order = np.lexsort((row < 0, begin, step))
     chosen, row, step, begin, end = chosen[order], row[order], step[order], begin[order], end[order]
     reach = np.maximum.accumulate(end)
@@ -252,13 +255,16 @@ def build_program(view: RankView) -> Program | None:
         return None
     recorded = RecordedWaits(trace, rows)
     streams = stream_waits(trace, path, rows, recorded, (low, high))
-    terms = row_terms(rows, begin, end, low, streams)
+    terms = row_terms(rows, begin, end, low, streams, unrecorded_until(trace, view.launched))
     blocking = synchronous(trace, links)
     names = host.name[row].tolist()
     freeing = {name for name in set(names) if frees_memory(trace.names[name])}
     frees = np.array([name in freeing for name in names], dtype=bool) & ~marker
     columns = PathCalls(begin, end, waits, frees, marker, np.where(marker, -1, host.correlation[row]))
     useful, tail, targets, queued = host_waits(hosts, rows, recorded, terms.typical_latency, columns, blocking=blocking)
+    if steps.played_once:
+        # What follows a pass waits for all its work, as nothing shows that a next one begins before.
+        targets[int(np.flatnonzero(marker)[0])] = _last_rows(rows)
     return Program(
         step=step,
         begin=begin,
@@ -301,6 +307,13 @@ def build_program(view: RankView) -> Program | None:
     )
 
 
+def _last_rows(rows: LaunchedRows) -> list[int]:
+    """Return each lane's last row."""
+    behind = np.lexsort((rows.start + rows.dur, rows.lane))
+    last: list[int] = behind[np.append(np.diff(rows.lane[behind]) != 0, [True])].tolist()
+    return last
+
+
 def _found(trace: Trace, links: Links, steps: Steps, linked: Mask) -> float:
     """Return the share of launches in used steps whose device rows are in the trace.
 
@@ -322,12 +335,12 @@ def _other_threads(view: RankView, path: Mask) -> float:
     return float(further[view.trace.host.track[launch]].mean()) if len(launch) else 0.0
 
 
-def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -> Ints:
+def _choose_steps(view: RankView, launches: Ints, starts: Ints) -> Ints:
     """Return the steps to simulate: a run of neighbours, if need be cut to the limits (at least one step).
 
     The cut takes the run whose mean is closest to that of all used steps, and of those the one nearest the middle.
     """
-    used = neighbours(steps, hosts.blocked)
+    steps, used = view.steps, neighbours(view, view.hosts.blocked)
     if not len(used):
         return used
     count = np.sort(launches)
@@ -345,20 +358,25 @@ def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -
     return used[first : first + keep]
 
 
-def neighbours(steps: Steps, waiting: Intervals) -> Ints:
+def neighbours(view: RankView, waiting: Intervals) -> Ints:
     """Return the longest run of consecutive steps that are used, or unused only because they waited for the device.
 
-    A step missing in the middle would take its device work with it. If the host waits every k-th step, take a run of
-    whole periods. `waiting`: when it does.
+    Those launched as much device work as the used ones, and waited for theirs. A step missing in the middle would take
+    its device work with it. If the host waits every k-th step, take a run of whole periods.
+
+    `waiting`: when the host waits.
     """
-    used = steps.used
+    steps, used = view.steps, view.steps.used
     if not used.any():
         return np.flatnonzero(used)
     lengths = steps.end - steps.start
     working = lengths - measure(waiting, steps.start, steps.end)
-    usual = float(median(working[used]))
     outlier = np.array([reason == "outlier" for reason in steps.excluded], dtype=bool)
-    waited = outlier & (np.abs(working - usual) <= SIMILAR * max(usual, 1.0))
+    waited = outlier & _alike(working, used)
+    if waited.any():
+        waited &= _alike(LaunchedWork.of(view.trace, view.launched).own_in(steps.start, steps.end), used)
+        elsewhere = _launched_elsewhere(view, used | waited)
+        waited &= measure(elsewhere, steps.start, steps.end) <= SIMILAR * median(lengths[used])
     fits = used | waited
     apart = np.append([True], steps.start[1:] - steps.end[:-1] > SIMILAR * median(lengths[used]))
     run = np.cumsum(apart | ~fits | np.append([True], ~fits[:-1]))
@@ -367,6 +385,22 @@ def neighbours(steps: Steps, waiting: Intervals) -> Ints:
     blocked = measure(waiting, steps.start[found], steps.end[found]) > 0
     periods = found[waited[found]] if waited[found].any() else _recurring(found, blocked)
     return found[(found > periods[0]) & (found <= periods[-1])] if len(periods) > 1 else found
+
+
+def _alike(of_step: Ints, used: Mask) -> Mask:
+    """Mark the steps of which something is about as much as of the used ones."""
+    usual = float(median(of_step[used]))
+    near: Mask = np.abs(of_step - usual) <= SIMILAR * max(usual, 1.0)
+    return near
+
+
+def _launched_elsewhere(view: RankView, steps: Mask) -> Intervals:
+    """Return when the device worked on what other steps than these launched."""
+    trace = view.trace
+    rows = np.flatnonzero((trace.device.kind != DeviceKind.MARKER) & (view.launched >= 0))
+    step = view.steps.holding(trace.host.start.take(view.launched.take(rows)))
+    rows = rows[(step >= 0) & ~steps[step]]
+    return union(trace.device.start[rows], trace.device.end[rows])
 
 
 def _recurring(found: Ints, blocked: Mask) -> Ints:

@@ -134,7 +134,7 @@ def build_recipes(view: RankView) -> RecipeProgram | None:
     builds = outermost(trace, np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD)))
     launching = union(host.start[calls[~on_path]], host.end[calls[~on_path]])
     joining = intersect(union(host.start[builds], host.end[builds]), launching)
-    chosen = neighbours(steps, union_of(hosts.blocked, joining))
+    chosen = neighbours(view, union_of(hosts.blocked, joining))
     low, high = steps.start[chosen], steps.end[chosen]
     low, high = _middle(low, high, np.sort(host.start[np.concatenate([builds, calls[on_path]])]))
     own = union(host.start[calls[on_path]], host.end[calls[on_path]])

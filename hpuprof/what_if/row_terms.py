@@ -37,8 +37,11 @@ class RowTerms(Struct, frozen=True, eq=False):
     unexplained: float
 
 
-def row_terms(rows: LaunchedRows, begin: Ints, end: Ints, low: Ints, waits: StreamWaits) -> RowTerms:
-    """Find the term that decided each row's start, and take its value from the trace."""
+def row_terms(rows: LaunchedRows, begin: Ints, end: Ints, low: Ints, waits: StreamWaits, unrecorded: int) -> RowTerms:
+    """Find the term that decided each row's start, and take its value from the trace.
+
+    `unrecorded`: until when the device works on what was launched before the recording [ns].
+    """
     count = len(rows.device_row)
     start, called, returned = rows.start, begin[rows.call], end[rows.call]
     previous = np.empty(count, dtype=np.int64)
@@ -48,6 +51,8 @@ def row_terms(rows: LaunchedRows, begin: Ints, end: Ints, low: Ints, waits: Stre
         reach = np.maximum.accumulate(ends) if len(ends) else ends
         at = np.searchsorted(starts, start[mine], side="left") - 1
         previous[mine] = np.where(at >= 0, reach[np.maximum(at, 0)], np.iinfo(np.int64).min // 4)
+    behind = (start >= unrecorded) & (unrecorded > low[0])
+    previous[behind] = np.maximum(previous[behind], unrecorded)
     # Only a launch that finds nothing running and nothing queued shows its latency: on an idle lane a row may wait for
     # another lane's.
     queued = np.maximum.accumulate(np.append([np.iinfo(np.int64).min], (start + rows.dur)[:-1]))
@@ -72,6 +77,8 @@ def row_terms(rows: LaunchedRows, begin: Ints, end: Ints, low: Ints, waits: Stre
     for lane, (starts, ends) in enumerate(zip(rows.all_start, rows.all_end, strict=True)):
         before = ends[starts < (int(start[on_lane[lane]].min()) if lane in on_lane else int(low[0]))]
         backlog[lane] = float(before.max() - low[0]) if len(before) else -1e12
+    if unrecorded > low[0]:
+        np.maximum(backlog, float(unrecorded - low[0]), out=backlog)
     return RowTerms(latency, gap, lane_waits, backlog, latency0, gap0, unexplained)
 
 

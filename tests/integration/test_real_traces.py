@@ -56,15 +56,15 @@ FILES: dict[str, tuple[str, int, int, int, str]] = {
     DLRM_NAMES[7]: ("cuda", 3250, 262, 1, "profiler_step"),
     AMD: ("rocm", 220, 16, 2, "profiler_step"),
     "hta/call_stack/backward_thread.json": ("cuda", 7, 1, 1, "profiler_step"),
-    ALEXNET: ("cuda", 1408, 98, 1, "whole_trace"),
-    EVENT_SYNC: ("cuda", 149, 6, 1, "whole_trace"),
-    SIMPLE_ADD: ("cuda", 1348, 98, 1, "whole_trace"),
-    "hta/cupti_profiler/benchmark_result_924719_1679055439_trace.json.gz": ("cuda", 4222, 0, 1, "whole_trace"),
+    ALEXNET: ("cuda", 1408, 98, 1, "single_pass"),
+    EVENT_SYNC: ("cuda", 149, 6, 1, "single_pass"),
+    SIMPLE_ADD: ("cuda", 1348, 98, 1, "single_pass"),
+    "hta/cupti_profiler/benchmark_result_924719_1679055439_trace.json.gz": ("cuda", 4222, 0, 1, "single_pass"),
     "hta/df_index_resolver/df_index_resolver.json.gz": ("cuda", 216092, 22290, 5, "profiler_step"),
     "hta/distributed_info_unavailable/distributed_info_not_found.json.gz": ("cpu", 2467, 0, 1, "profiler_step"),
-    "hta/large_integer_trace/rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz": ("cuda", 2, 1, 1, "whole_trace"),
+    "hta/large_integer_trace/rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz": ("cuda", 2, 1, 1, "single_pass"),
     "hta/mixed_files/rank_non_gpu.json.gz": ("cpu", 2467, 0, 1, "profiler_step"),
-    "hta/mtia_inference_trace/mtia_inference_rank_0.json.gz": ("mtia", 16158, 1313, 1, "whole_trace"),
+    "hta/mtia_inference_trace/mtia_inference_rank_0.json.gz": ("mtia", 16158, 1313, 1, "single_pass"),
     "hta/mtia_trace_single_rank/mtia_rank_0.json.gz": ("mtia", 455739, 25814, 1, "profiler_step"),
     NCCL: ("cuda", 40573, 3774, 3, "profiler_step"),
     GRAPHS: ("cuda", 108936, 7747, 5, "profiler_step"),
@@ -108,10 +108,10 @@ FILES: dict[str, tuple[str, int, int, int, str]] = {
         6,
         "profiler_step",
     ),
-    "hpu/debug_hw_prof_accel0_001.csv": ("hpu", 113, 56, 1, "whole_trace"),
+    "hpu/debug_hw_prof_accel0_001.csv": ("hpu", 113, 56, 1, "single_pass"),
     "hpu/g1_habana_writer_1.19_real_gaudi3_device+real_lazy_host.pt.trace.json": ("hpu", 354, 56, 2, "lightning"),
-    "hpu/g3_real_kineto_torch2.13_synthetic_hpu_rows.pt.trace.json": ("hpu", 114, 6, 1, "whole_trace"),
-    "hpu/gaudi-pytorch-bridge__synapse_logger_example_file.json": ("hpu", 439, 0, 1, "whole_trace"),
+    "hpu/g3_real_kineto_torch2.13_synthetic_hpu_rows.pt.trace.json": ("hpu", 114, 6, 1, "single_pass"),
+    "hpu/gaudi-pytorch-bridge__synapse_logger_example_file.json": ("hpu", 439, 0, 1, "single_pass"),
 }
 NO_TRACES = {"hpu/debug_hw_prof_accel0_001_analyzed_nodes.csv", "hta/memory_analysis/memory_timeline.raw.gz"}
 
@@ -130,7 +130,7 @@ def whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def one_step(trace: Trace) -> RankView:
     """Return a view of the trace in which the whole file is one step that is used."""
-    whole = Steps(np.array([0]), np.array([trace.end_ns + 1]), ["all"], "whole_trace", "", [""])
+    whole = Steps(np.array([0]), np.array([trace.end_ns + 1]), ["all"], "single_pass", "", [""])
     return replace(RankView.of(trace), steps=whole)
 
 

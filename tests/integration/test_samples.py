@@ -168,7 +168,7 @@ def test_hardware_csv():
     report, expected = report_of("hpu_hw_csv"), SAMPLES["hpu_hw_csv"]["expected"]
     [step] = report.data.steps
     [file] = report.data.files
-    assert (file.form, file.step_source, file.span_ns) == ("csv", "whole_trace", expected["window_ns"])
+    assert (file.form, file.step_source, file.span_ns) == ("csv", "single_pass", expected["window_ns"])
     assert sum(e.rows for e in report.data.engines if not e.lane) == expected["activity_slices"]
     found = {
         c: getattr(step, c)

@@ -27,7 +27,10 @@ C = Cause
         (0.40, 0.0, {C.DATA_LOADER: 0.30, C.OPERATOR_LAUNCH: 0.30}, True, "input", C.DATA_LOADER),
         (0.40, 0.0, {C.DATA_LOADER: 0.29, C.OPERATOR_LAUNCH: 0.31}, True, "host", C.OPERATOR_LAUNCH),
         (0.40, 0.0, {C.COLLECTIVE: 0.40, C.PYTHON: 0.20}, True, "communication", C.COLLECTIVE),
-        (0.40, 0.0, {C.PYTHON: 0.20, C.OPTIMIZER: 0.20, C.DATA_LOADER: 0.20}, True, "host", C.DATA_LOADER),
+        (0.40, 0.0, {C.PYTHON: 0.20, C.OPTIMIZER: 0.20, C.DATA_LOADER: 0.20}, True, "host", C.OPTIMIZER),
+        # What nobody knows may be the largest cause, and names no bound.
+        (0.71, 0.0, {C.UNKNOWN: 0.11, C.PYTHON: 0.10, C.OPERATOR_LAUNCH: 0.08}, True, "host", C.PYTHON),
+        (0.71, 0.0, {C.UNKNOWN: 0.15, C.PYTHON: 0.14}, True, "mixed", C.UNKNOWN),
         *(
             (0.40, 0.0, {c: 0.60}, True, "host", c)
             for c in (C.COMPILATION, C.BLOCKING_READ, C.H2D_COPY, C.ALLOCATION, C.SYNCHRONISE)

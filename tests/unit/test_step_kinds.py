@@ -100,7 +100,7 @@ def test_layers_of_one_prefill_are_no_steps(tmp_path: Path):
     b = TraceBuilder().host("aten::embedding", 0, 10).kernel("head", 5, 900, launch=1)
     for i in range(6):
         launching(b, 20 + 60 * i, 1.0)
-    assert b.reduce(tmp_path).file.step_source == "whole_trace"
+    assert b.reduce(tmp_path).file.step_source == "single_pass"
 
 
 def test_a_step_that_captures_is_of_that_kind_and_gives_no_prediction(tmp_path: Path):

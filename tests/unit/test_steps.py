@@ -95,7 +95,7 @@ def test_an_annotation_that_covers_little_or_comes_twice_is_no_step(tmp_path: Pa
     for i in range(4):
         b.annotation("checkpoint", 10 * i, 5)
     assert (
-        b.annotation("epoch", 0, 400).annotation("epoch", 500, 400).reduce(tmp_path).file.step_source == "whole_trace"
+        b.annotation("epoch", 0, 400).annotation("epoch", 500, 400).reduce(tmp_path).file.step_source == "single_pass"
     )
 
 
@@ -114,7 +114,7 @@ def test_the_period_of_the_operators(tmp_path: Path):
 
 def test_the_whole_trace(tmp_path: Path):
     part = TraceBuilder().host("aten::add", 10, 5).host("aten::mul", 90, 10).reduce(tmp_path)
-    assert steps_of(part) == [("whole trace", 0, 90, "")]
+    assert steps_of(part) == [("one pass", 0, 90, "")]
     assert {d.code for d in part.diagnostics} >= {"HP109", "HP110"}
 
 
@@ -227,9 +227,9 @@ def test_batches_of_a_validation_are_what_they_are(tmp_path: Path):
     assert [s.excluded for s in told.reduce(tmp_path).steps] == ["", "", ""]
 
 
-@pytest.mark.parametrize(("first_launch", "source"), [(5, "operator_period"), (3_000, "whole_trace")])
+@pytest.mark.parametrize("first_launch", [5, 3_000])
 @pytest.mark.parametrize("forward", [("nn.Module: Net_0", "python_function"), ("model_forward", "user_annotation")])
-def test_layers_of_a_pass_that_sets_the_device_up_are_no_steps(tmp_path: Path, first_launch, source, forward):
+def test_layers_of_a_pass_are_no_steps(tmp_path: Path, first_launch, forward):
     """One call of six layers; the first launch of a kernel loads its module or does not."""
     b = TraceBuilder().host(forward[0], 0, 10_000, cat=forward[1])
     for layer in range(6):
@@ -239,4 +239,4 @@ def test_layers_of_a_pass_that_sets_the_device_up_are_no_steps(tmp_path: Path, f
             b.host(f"aten::{name}", begin, call + 20).kernel(
                 f"{name}_kernel", begin + call + 30, 40, launch=begin + 5, call_dur=call
             )
-    assert b.reduce(tmp_path).file.step_source == source
+    assert b.reduce(tmp_path).file.step_source == "single_pass"

@@ -340,10 +340,10 @@ SPAN = DeviceSpan(wall_ns=1000, busy_ns=400, least_ns=390.0, launching_ns=500, r
         ({"least_ns": 960.0, "launching_ns": 30}, "no", 1 / 0.96),
     ],
 )
-def test_without_steps_device_rows_bound_the_gain_and_say_where_it_points(judge, span, verdict, high):
-    seen = prediction(option(2, 2), span=msgspec.structs.replace(SPAN, **span))
-    graph = judge(seen, step_source="whole_trace")
-    assert (graph.verdict, graph.basis, graph.reason) == (verdict, "device_rows", "no_steps")
+def test_without_a_replay_device_rows_bound_the_gain_and_say_where_it_points(judge, span, verdict, high):
+    seen = prediction(option(2, 2), base="profiled", replay_error=0.5, span=msgspec.structs.replace(SPAN, **span))
+    graph = judge(seen)
+    assert (graph.verdict, graph.basis, graph.reason) == (verdict, "device_rows", "not_explained")
     assert (graph.bounds.low, graph.bounds.high) == (1.0, pytest.approx(high))
     assert graph.speedup is None
     assert graph.command
@@ -362,20 +362,28 @@ def test_without_steps_device_rows_bound_the_gain_and_say_where_it_points(judge,
     ],
 )
 def test_idle_time_that_may_be_launching_does_not_make_a_gain_unlikely(judge, span, reason, why):
-    seen = prediction(option(2, 2), span=msgspec.structs.replace(SPAN, **span))
-    graph = judge(seen, step_source="whole_trace")
+    seen = prediction(option(2, 2), base="profiled", replay_error=0.5, span=msgspec.structs.replace(SPAN, **span))
+    graph = judge(seen)
     assert (graph.verdict, graph.basis, graph.reason) == ("cannot say", "device_rows", reason)
     assert why in graph.sentence
     assert graph.command
 
 
+def test_the_step_time_without_the_profiler_bounds_what_cannot_be_replayed(judge):
+    """Recorded 1,200 ns, 1,000 without the profiler: it cost 200 ns of launching, and the device still needs 390."""
+    span = msgspec.structs.replace(SPAN, wall_ns=1200, launching_ns=500)
+    graph = judge(prediction(option(2, 2), base="given", replay_error=0.5, span=span))
+    assert graph.bounds.high == pytest.approx(1000 / 390)
+    assert "30.0 % of the time idle while the host launches" in graph.sentence
+
+
 def test_the_rank_with_the_most_device_work_bounds_all(judge):
     other = msgspec.structs.replace(SPAN, least_ns=980.0)
-    ranks = [prediction(option(2, 2), span=span) for span in (SPAN, other)]
-    assert judge(*ranks, step_source="whole_trace").verdict == "no"
-    few = prediction(option(2, 2), span=msgspec.structs.replace(SPAN, rows=3))
-    assert judge(few, step_source="whole_trace").reason == "few_rows"
-    assert judge(few, ranks[0], step_source="whole_trace").reason == "few_rows"
+    ranks = [prediction(option(2, 2), base="profiled", replay_error=0.5, span=span) for span in (SPAN, other)]
+    assert judge(*ranks).verdict == "no"
+    few = prediction(option(2, 2), base="profiled", replay_error=0.5, span=msgspec.structs.replace(SPAN, rows=3))
+    assert judge(few).reason == "few_rows"
+    assert judge(few, ranks[0]).reason == "few_rows"
 
 
 def test_lost_rows_leave_the_bound_but_no_direction(part):

@@ -10,8 +10,10 @@ from builder import TraceBuilder
 from remedy_bench import Bench
 
 import hpuprof
+from hpuprof.model.durations import spread
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.remedies import BY_NAME, REMEDIES, lower_precision, waits
+from hpuprof.render.card import to_card
 from hpuprof.render.plan_text import to_plan
 from hpuprof.report.job_plan import _with_best_alone
 from hpuprof.report.model import Report
@@ -30,14 +32,30 @@ def launching(out: TraceBuilder, begin: float, count: int = 8) -> TraceBuilder:
     return out
 
 
-def test_a_recording_without_steps_has_no_plan_but_what_graphs_may_give(tmp_path):
+def test_a_recording_without_steps_is_one_pass_with_a_plan(tmp_path):
+    """Eight launches, 20 us apart: their rows take 12, so a graph of them takes 96 and what stays outside."""
     report = analysed(launching(TraceBuilder(), 0), tmp_path)
-    assert {(row.reason, row.needs) for row in report.data.plan} == {("no_steps", "a trace with step markers")}
-    said = to_plan(report, width=300).splitlines()
-    assert said[0] == (
-        "Cannot say what to change first: no steps were found in the trace. It takes a trace with step markers."
+    assert (report.data.files[0].step_source, report.headline.unit) == ("single_pass", "pass")
+    assert report.headline.population == "one pass, 1 rank"
+    first = report.data.plan[0]
+    assert (first.order, first.remedy, first.reason) == (1, "graphs", "")
+    assert 96_000 * 0.8 < first.after_low_ns < first.after_ns < first.after_high_ns
+    assert (
+        to_plan(report, width=300).splitlines()[0].endswith(f"a pass{spread(first.after_low_ns, first.after_high_ns)}.")
     )
-    assert said[1] == f"Graph mode: {report.graph_mode.sentence}"
+    assert "no steps were found" not in to_card(report)
+    assert "one pass was recorded" in report.graph_mode.sentence
+
+
+def test_the_step_time_that_is_given_bounds_a_pass(tmp_path):
+    """Recorded, the pass takes 162 us, 96 of them device work."""
+    path = launching(TraceBuilder(), 0).write(tmp_path / "t.json")
+    long, short = (hpuprof.analyze(path, step_time=given, jobs=1, cache="off") for given in ("150us", "120us"))
+    first = long.data.plan[0]
+    assert (first.order, first.remedy, first.before_ns) == (1, "graphs", 150_000)
+    assert 0 < first.gain_ns < first.gain_high_ns < 150_000 - 0.92 * 96_000 * 0.9
+    assert short.graph_mode.bounds.high < long.graph_mode.bounds.high
+    assert not [row for row in short.data.plan if row.order], "without the profiler, nothing is left to gain"
 
 
 def test_a_cold_step_says_nothing_of_later_ones(tmp_path):
