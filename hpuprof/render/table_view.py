@@ -10,7 +10,7 @@ import msgspec
 
 from hpuprof.model.tables import RankRow
 from hpuprof.render.column_words import CAUSE, described, format_of
-from hpuprof.render.formats import UNKNOWN, clean, percent
+from hpuprof.render.formats import UNKNOWN, clean, duration, percent
 from hpuprof.report.model import ReportData
 
 AS_ASKED = -1
@@ -34,6 +34,15 @@ MADE = {
     ),
     "waiter": Made(of=lambda r: f"{r.rank}{' straggler' if r.straggler else ''}"),
     "gap_cause": Made(of=lambda g: f"{CAUSE[g.cause]} ({percent(g.cause_fraction)})"),
+    "comes": Made(of=lambda g: f"every {g.every} steps" if g.every else ""),
+    "price": Made(
+        of=lambda g: (
+            ""
+            if g.cost_ns is None
+            else f"{duration(g.cost_ns)} ({duration(g.cost_low_ns)} to {duration(g.cost_high_ns)})"
+        ),
+        align="r",
+    ),
     "engines": Made(of=lambda o: f"{o.engine_a} and {o.engine_b}"),
     "collective": Made(of=lambda c: f"{c.op} {c.group_ranks}"),
     "process_group": Made(of=lambda g: f"{g.text or g.group or 'unnamed'} {g.ranks}"),

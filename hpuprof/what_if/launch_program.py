@@ -26,7 +26,7 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialect_activities import frees_memory
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask, distinct, kinds_of, median
-from hpuprof.model.intervals import EMPTY, Intervals, measure
+from hpuprof.model.intervals import EMPTY, Intervals, measure, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.constants import PROFILER_ROWS
@@ -327,7 +327,9 @@ def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -
 
     The cut takes the run whose mean is closest to that of all used steps, and of those the one nearest the middle.
     """
-    used = neighbours(steps, hosts.blocked)
+    # A loader or an allocator that stalls now and then is no wait for the device.
+    waiting = union_of(*(hosts.blocked_by[kind] for kind in ("sync", "queue", "join", "copy")))
+    used = neighbours(steps, waiting)
     if not len(used):
         return used
     count = np.sort(launches)
@@ -339,7 +341,7 @@ def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -
     if len(used) <= keep:
         return used
     sums = np.cumsum(np.append(0, steps.wall[used]))
-    off = np.abs((sums[keep:] - sums[:-keep]) / keep - steps.wall[steps.used].mean())
+    off = np.abs((sums[keep:] - sums[:-keep]) / keep - steps.wall[steps.like(used)].mean())
     aside = np.abs(np.arange(len(off)) - (len(used) - keep) // 2)
     first = int(np.lexsort((aside, off))[0])
     return used[first : first + keep]
