@@ -27,6 +27,8 @@ MOSTLY = 0.5
 """What holds this share of the time above a typical step fills it."""
 UNTRACED = "nothing traced on the host"
 HOST, DEVICE, COMMUNICATION = "host work", "device work", "communication"
+QUEUED = "work launched in earlier steps"
+"""The host waits for what it launched ahead: the device's own pace, and no pause."""
 _NAMED = {
     Activity.GARBAGE: "garbage collection",
     Activity.CALLBACK: "callback or checkpoint",
@@ -144,7 +146,8 @@ class _Fills(Struct, frozen=True, eq=False, dict=True):
         if len(named):
             return Fill(_NAMED[Activity(int(activities[named[0]]))], self.view.trace.names[named[0]])
         if self._more(i, self.view.device.busy) >= limit:
-            return self._on_device(i)
+            handed = float(self._launched[i]) - float(median(self._launched[self._peers(i)]))
+            return self._on_device(i) if handed >= limit or not self._launched.any() else Fill(QUEUED)
         inner = [self.view.trace.names[c] for c in code.tolist()][:1]
         if inner and kinds[code[0]] != HostKind.ANNOTATION:
             return Fill(HOST, inner[0])
@@ -168,6 +171,15 @@ class _Fills(Struct, frozen=True, eq=False, dict=True):
         """When no operator or call ran on the host path, and none waited."""
         steps, hosts = self.view.steps, self.view.hosts
         return complement(union_of(hosts.traced, hosts.blocked), int(steps.start[0]), int(steps.end[-1]))
+
+    @cached_property
+    def _launched(self) -> Floats:
+        """Device work that each step launches [ns]; all 0 where launches are unknown."""
+        view, steps = self.view, self.view.steps
+        known = np.flatnonzero((view.launched >= 0) & (view.trace.device.kind != DeviceKind.MARKER))
+        step = steps.holding(view.trace.host.start[view.launched[known]])
+        work = view.trace.device.dur[known][step >= 0]
+        return np.bincount(step[step >= 0], weights=work, minlength=len(steps)).astype(np.float64)
 
     @cached_property
     def _path(self) -> Mask:

@@ -241,8 +241,8 @@ class StepGroupRow(Row, frozen=True, kw_only=True):
         Meta(
             title="filled by",
             description="What fills most of the time above a typical step: data loading, garbage collection, callback "
-            "or checkpoint, allocation, compilation, communication, device work, host work, nothing traced on the "
-            "host. Empty: not longer, or spread over many.",
+            "or checkpoint, allocation, compilation, communication, device work, work launched in earlier steps, host "
+            "work, nothing traced on the host. Empty: not longer, or spread over many.",
         ),
     ] = ""
     row: Annotated[str, Meta(description="Name of the operator, annotation or kernel that fills it.")] = ""

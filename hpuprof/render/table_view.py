@@ -34,15 +34,9 @@ MADE = {
     ),
     "waiter": Made(of=lambda r: f"{r.rank}{' straggler' if r.straggler else ''}"),
     "gap_cause": Made(of=lambda g: f"{CAUSE[g.cause]} ({percent(g.cause_fraction)})"),
-    "comes": Made(of=lambda g: f"every {g.every} steps" if g.every else ""),
-    "price": Made(
-        of=lambda g: (
-            ""
-            if g.cost_ns is None
-            else f"{duration(g.cost_ns)} ({duration(g.cost_low_ns)} to {duration(g.cost_high_ns)})"
-        ),
-        align="r",
-    ),
+    "which": Made(of=lambda g: ": ".join(w for w in (g.standing, g.reason, g.cause) if w)),
+    "comes": Made(of=lambda g: f"every {g.every}" if g.every else "", align="r"),
+    "price": Made(of=lambda g: "" if g.cost_ns is None else duration(g.cost_ns), align="r"),
     "engines": Made(of=lambda o: f"{o.engine_a} and {o.engine_b}"),
     "collective": Made(of=lambda c: f"{c.op} {c.group_ranks}"),
     "process_group": Made(of=lambda g: f"{g.text or g.group or 'unnamed'} {g.ranks}"),

@@ -43,7 +43,7 @@ _VIEWS = (
     View(
         "step_groups",
         "All steps: typical, recurring, seen once, left out",
-        "standing reason steps comes=when time_ns time_fraction above_ns=longer cause price=of_the_mean",
+        "which=steps steps=count comes=come time_ns above_ns=longer price=of_the_mean",
         page="standing reason kind steps every time_ns time_fraction above_ns cause row cost_ns cost_low_ns "
         "cost_high_ns",
         page_title="All steps",

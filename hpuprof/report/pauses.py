@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from hpuprof.analysis.step_groups import COMMUNICATION, DEVICE, SLOW
+from hpuprof.analysis.step_groups import COMMUNICATION, DEVICE, QUEUED, SLOW
 from hpuprof.analysis.steps import RECURS
 from hpuprof.model.durations import duration
 from hpuprof.model.tables import StepGroupRow
@@ -99,7 +99,7 @@ def find_pauses(main: Main) -> list[Pause]:
         count = sum(s.steady for s in part.steps)
         steady[row.rank] = steady.get(row.rank, 0) + count
         for group in part.step_groups:
-            if group.standing == RECURS and group.reason == SLOW:
+            if group.standing == RECURS and group.reason == SLOW and group.cause != QUEUED:
                 found.setdefault((group.cause, group.every), {}).setdefault(row.rank, []).append((group, count))
     pauses = [_pause(by_rank, steady) for by_rank in found.values()]
     if len(steady) > 1:

@@ -218,7 +218,7 @@ def build_program(view: RankView) -> Program | None:
     if share < 0.5:
         return None
     path = program_tracks(view)
-    windows = _choose_steps(steps, hosts, host.start[links.launch[linked]], device.start[linked])
+    windows = _choose_steps(steps, hosts, host.start[links.launch[linked]], device.start[linked], device.dur[linked])
     if not len(windows):
         return None
     low, high = steps.start[windows], steps.end[windows]
@@ -322,14 +322,14 @@ def _other_threads(view: RankView, path: Mask) -> float:
     return float(further[view.trace.host.track[launch]].mean()) if len(launch) else 0.0
 
 
-def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -> Ints:
+def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints, lengths: Ints) -> Ints:
     """Return the steps to simulate: a run of neighbours, if need be cut to the limits (at least one step).
 
     The cut takes the run whose mean is closest to that of all used steps, and of those the one nearest the middle.
     """
-    # A loader or an allocator that stalls now and then is no wait for the device.
-    waiting = union_of(*(hosts.blocked_by[kind] for kind in ("sync", "queue", "join", "copy")))
-    used = neighbours(steps, waiting)
+    step = steps.holding(launches)
+    work = np.bincount(step[step >= 0], weights=lengths[step >= 0], minlength=len(steps)).astype(np.float64)
+    used = neighbours(steps, waits_for_device(hosts), work)
     if not len(used):
         return used
     count = np.sort(launches)
@@ -347,11 +347,17 @@ def _choose_steps(steps: Steps, hosts: HostTime, launches: Ints, starts: Ints) -
     return used[first : first + keep]
 
 
-def neighbours(steps: Steps, waiting: Intervals) -> Ints:
+def waits_for_device(hosts: HostTime) -> Intervals:
+    """Return when the host waited for the device: a loader or an allocator that stalls now and then is a pause."""
+    return union_of(*(hosts.blocked_by[kind] for kind in ("sync", "queue", "join", "copy")))
+
+
+def neighbours(steps: Steps, waiting: Intervals, work: Floats | None = None) -> Ints:
     """Return the longest run of consecutive steps that are used, or unused only because they waited for the device.
 
     A step missing in the middle would take its device work with it. If the host waits every k-th step, take a run of
-    whole periods. `waiting`: when it does.
+    whole periods. `waiting`: when it does; `work`: device work launched in each step [ns], which a pause of another
+    rank lengthens; None: unknown.
     """
     used = steps.used
     if not used.any():
@@ -361,6 +367,8 @@ def neighbours(steps: Steps, waiting: Intervals) -> Ints:
     usual = float(median(working[used]))
     outlier = np.array([reason == "outlier" for reason in steps.excluded], dtype=bool)
     waited = outlier & (np.abs(working - usual) <= SIMILAR * max(usual, 1.0))
+    if work is not None:
+        waited &= np.abs(work - (own := float(median(work[used])))) <= SIMILAR * max(own, 1.0)
     fits = used | waited
     apart = np.append([True], steps.start[1:] - steps.end[:-1] > SIMILAR * median(lengths[used]))
     run = np.cumsum(apart | ~fits | np.append([True], ~fits[:-1]))
