@@ -19,6 +19,7 @@ from hpuprof.analysis.memory import memory_points, memory_rows
 from hpuprof.analysis.modules import MAX_DEPTH, backward_windows
 from hpuprof.analysis.operators import kernel_rows, operator_rows
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.step_groups import group_rows
 from hpuprof.analysis.step_kinds import CAPTURE, steps_per_update
 from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
 from hpuprof.analysis.workload import workload
@@ -104,6 +105,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
         sound=all(t.code == "HP154" for t in problems),
         steps=step_rows(view, matrix.step_columns()),
         step_kinds=kind_rows(view),
+        step_groups=group_rows(view),
         gap_causes=cause_rows(view),
         gaps=gap_rows(view),
         gap_operators=gap_operator_rows(view),

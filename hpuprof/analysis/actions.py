@@ -28,7 +28,7 @@ def action_rows(view: RankView) -> list[ActionRow]:
     if modules.any():
         named |= (host.kind == HostKind.PYTHON) & modules[host.name]
     rows = np.flatnonzero(named)
-    rows = rows[contains(steps.used_windows(), host.start[rows])]
+    rows = rows[contains(steps.steady_windows(), host.start[rows])]
     if not len(rows):
         return []
     names = host.name[rows].astype(np.int64)
@@ -36,7 +36,7 @@ def action_rows(view: RankView) -> list[ActionRow]:
     during = np.bincount(
         names, weights=measure(busy, host.start[rows], host.end[rows]), minlength=len(trace.names)
     ).astype(np.int64)
-    used = int(steps.used.sum())
+    steady = int(steps.steady.sum())
     alphabetical = np.array([trace.names[int(code)] for code in stats.key])
     out = []
     for i in np.lexsort((alphabetical, -stats.total))[:MAX_ROWS].tolist():
@@ -49,13 +49,13 @@ def action_rows(view: RankView) -> list[ActionRow]:
                 name=name,
                 kind=kind,
                 count=int(stats.count[i]),
-                count_per_step=int(stats.count[i]) / used,
+                count_per_step=int(stats.count[i]) / steady,
                 host_total_ns=int(stats.total[i]),
-                host_total_per_step_ns=int(stats.total[i]) / used,
+                host_total_per_step_ns=int(stats.total[i]) / steady,
                 host_p50_ns=int(stats.p50[i]),
                 host_p90_ns=int(stats.p90[i]),
                 device_busy_ns=device_ns,
-                device_busy_per_step_ns=None if device_ns is None else device_ns / used,
+                device_busy_per_step_ns=None if device_ns is None else device_ns / steady,
             )
         )
     return out

@@ -98,14 +98,14 @@ def clusters(keys: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints
 
 
 def step_deviations(
-    keys: Ints, start: Ints, used: Intervals, wanted: Ints, *values: Ints
+    keys: Ints, start: Ints, steady: Intervals, wanted: Ints, *values: Ints
 ) -> list[dict[int, float | None]]:
-    """Return for each wanted key the standard deviation (n - 1) of its per-step sums over used steps [ns].
+    """Return for each wanted key the standard deviation (n - 1) of its per-step sums over steady steps [ns].
 
     `keys` (small numbers, from 0), `start` and each of the `values`, which are summed on their own, have one entry per
-    row, all starting inside a used step; steps without the key count as 0. None with fewer than two used steps.
+    row, all starting inside a steady step; steps without the key count as 0. None with fewer than two steady steps.
     """
-    count = len(used)
+    count = len(steady)
     if count < 2 or not len(wanted):
         return [dict.fromkeys(wanted.tolist())] * len(values)
     # Rows of all other keys go to a line of their own, the last.
@@ -113,7 +113,7 @@ def step_deviations(
     line[wanted] = np.arange(len(wanted))
     cell = line.take(keys)
     cell *= count
-    cell += search_sorted(used.start, start, right=True)
+    cell += search_sorted(steady.start, start, right=True)
     cell -= 1
     found = []
     for summed in values:

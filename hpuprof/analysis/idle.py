@@ -37,13 +37,13 @@ def cause_rows(view: RankView) -> list[GapCauseRow]:
 
 
 def gap_rows(view: RankView) -> list[GapRow]:
-    """Return the longest gaps of the used steps, split at step borders."""
+    """Return the longest gaps of the steady steps, split at step borders."""
     gaps, steps = view.gaps, view.steps
-    used = steps.used_timed()
-    pieces = intersect(gaps.idle, used)
+    steady = steps.steady_timed()
+    pieces = intersect(gaps.idle, steady)
     if not len(pieces):
         return []
-    # `used_timed` keeps neighbours apart, so every piece lies in one step.
+    # `steady_timed` keeps neighbours apart, so every piece lies in one step.
     longest = np.flatnonzero(pieces.dur >= np.partition(pieces.dur, -min(TOP_GAPS, len(pieces)))[-TOP_GAPS:].min())
     longest = longest[np.argsort(-pieces.dur[longest], kind="stable")][:TOP_GAPS]
     start, end = pieces.start[longest], pieces.end[longest]
@@ -70,15 +70,15 @@ def gap_rows(view: RankView) -> list[GapRow]:
 
 
 def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
-    """Split the idle time of the used steps by cause, innermost operator and innermost annotation (without steps).
+    """Split the idle time of the steady steps by cause, innermost operator and innermost annotation (without steps).
 
     Operators of the main thread come first, then those of autograd threads. Idle pieces are cut wherever an operator or
     annotation begins or ends, so every nanosecond goes to the one open at that time; the rows of a cause sum to its
     idle time.
     """
     trace, nesting = view.trace, view.links.nesting
-    used = view.steps.used_timed()
-    pieces = {cause: intersect(part, used) for cause, part in view.gaps.by_cause.items()} if len(used) else {}
+    steady = view.steps.steady_timed()
+    pieces = {cause: intersect(part, steady) for cause, part in view.gaps.by_cause.items()} if len(steady) else {}
     causes = [cause for cause, part in pieces.items() if len(part)]
     if not causes:
         return []
@@ -106,7 +106,7 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
         return causes[cause].name.lower(), names[operator - 1], names[ranges[inner]]
 
     order = sorted(range(len(distinct)), key=lambda i: (-int(total[i]), named(i)))[:MAX_ROWS]
-    [deviation] = step_deviations(inverse, begin, used, np.array(order), length)
+    [deviation] = step_deviations(inverse, begin, steady, np.array(order), length)
     return [
         GapOperatorRow(
             cause=named(i)[0],
@@ -114,7 +114,7 @@ def gap_operator_rows(view: RankView) -> list[GapOperatorRow]:
             within=named(i)[2],
             gaps=int(gap_count[i]),
             idle_ns=int(total[i]),
-            idle_per_step_ns=int(total[i]) / len(used),
+            idle_per_step_ns=int(total[i]) / len(steady),
             idle_deviation_ns=deviation[i],
         )
         for i in order

@@ -1,4 +1,4 @@
-"""Launch calls over the used steps: duration, launched rows, queue depth."""
+"""Launch calls over the steady steps: duration, launched rows, queue depth."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
     """
     trace, links, launched = view.trace, view.links, view.launched
     host, device = trace.host, trace.device
-    used = view.steps.used_windows()
+    steady = view.steps.steady_windows()
     is_launch = (host.kind == HostKind.RUNTIME) & any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
     calls = np.flatnonzero(is_launch)
-    calls = calls.compress(contains(used, host.start.take(calls)))
+    calls = calls.compress(contains(steady, host.start.take(calls)))
     if not len(calls):
         return [], []
     known = np.flatnonzero(launched >= 0)
@@ -50,7 +50,7 @@ def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
         return LaunchRow(
             call=name,
             count=len(counted),
-            count_per_step=len(counted) / len(used),
+            count_per_step=len(counted) / len(steady),
             host_p50_ns=percentile(host.dur[counted], 0.5) or 0,
             host_p90_ns=percentile(host.dur[counted], 0.9) or 0,
             linked=int(has.sum()),
@@ -75,8 +75,8 @@ def _queue(view: RankView) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
     """Measure how many device rows were launched but not started, over time."""
     trace, links, steps = view.trace, view.links, view.steps
     linked = np.flatnonzero(links.launch >= 0)
-    used = steps.used_windows()
-    if not len(linked) or not len(used):
+    steady = steps.steady_windows()
+    if not len(linked) or not len(steady):
         return None, []
     put, taken = trace.host.start.take(links.launch.take(linked)), trace.device.start.take(linked)
     time = np.concatenate([put, taken])
@@ -92,7 +92,7 @@ def _queue(view: RankView) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
         safe = np.maximum(at, 0)
         return np.where(at >= 0, area[safe] + depth[safe] * (when - time[safe]), 0.0)
 
-    mean = float((area_before(used.end) - area_before(used.start)).sum()) / max(1, used.total_ns)
+    mean = float((area_before(steady.end) - area_before(steady.start)).sum()) / max(1, steady.total_ns)
     width = max(1, -(-(high - low) // QUEUE_POINTS))
     shown = slice(*np.searchsorted(time, [low, high]).tolist())
     slot = (time[shown] - low) // width
@@ -102,4 +102,4 @@ def _queue(view: RankView) -> tuple[tuple[float, int] | None, list[QueuePoint]]:
     deepest = np.where(begin >= 0, depth[np.maximum(begin, 0)], 0)
     np.maximum.at(deepest, slot, depth[shown])
     points = [QueuePoint(start_ns=low + width * i, depth=int(d)) for i, d in enumerate(deepest.tolist())]
-    return (mean, int(depth.compress(contains(used, time)).max(initial=0))), points
+    return (mean, int(depth.compress(contains(steady, time)).max(initial=0))), points

@@ -1,4 +1,4 @@
-"""Operators and kernels over the used steps: counts, host time, launched device time, percentiles."""
+"""Operators and kernels over the steady steps: counts, host time, launched device time, percentiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_ROWS = 200
 
 def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
     """Summarise operators by name; also return the number of distinct operators."""
-    trace, used = view.trace, int(view.steps.used.sum())
+    trace, steady = view.trace, int(view.steps.steady.sum())
     found = _operators(view)
     if not len(found.name):
         return [], 0
@@ -38,7 +38,7 @@ def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
     kept = np.lexsort((alphabetical, -(device_self + self_total)[by_name.key]))[:MAX_ROWS]
     known = bool((view.links.operator >= 0).any())
     deviation, device_deviation = step_deviations(
-        found.name, found.start, view.steps.used_windows(), by_name.key[kept], found.self_ns, found.device_self
+        found.name, found.start, view.steps.steady_windows(), by_name.key[kept], found.self_ns, found.device_self
     )
     out = []
     for i in kept.tolist():
@@ -48,16 +48,16 @@ def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
             OperatorRow(
                 name=trace.names[code],
                 count=int(by_name.count[i]),
-                count_per_step=int(by_name.count[i]) / used,
+                count_per_step=int(by_name.count[i]) / steady,
                 host_total_ns=int(total[code]),
                 host_self_ns=int(self_total[code]),
-                host_total_per_step_ns=int(total[code]) / used,
-                host_self_per_step_ns=int(self_total[code]) / used,
+                host_total_per_step_ns=int(total[code]) / steady,
+                host_self_per_step_ns=int(self_total[code]) / steady,
                 host_p50_ns=int(by_name.p50[i]),
                 host_p90_ns=int(by_name.p90[i]),
                 device_total_ns=int(device_total[code]) if known else None,
                 device_self_ns=int(device_self[code]) if known else None,
-                device_total_per_step_ns=int(device_total[code]) / used if known else None,
+                device_total_per_step_ns=int(device_total[code]) / steady if known else None,
                 launches=int(launched[code]) if known else None,
                 shapes=counted[0] if counted else None,
                 top_shape=counted[1] if counted else None,
@@ -69,7 +69,7 @@ def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
 
 
 class _Operators(Struct, frozen=True, eq=False):
-    """Operators that start in used steps, columns of shape `(operators,)`, times in ns."""
+    """Operators that start in steady steps, columns of shape `(operators,)`, times in ns."""
 
     name: Ints
     start: Ints
@@ -90,7 +90,7 @@ def _operators(view: RankView) -> _Operators:
     )
     launched = np.bincount(links.operator + 1, minlength=len(nesting.rows) + 1)[1:]
     names = host.name.take(nesting.rows)
-    inside = np.flatnonzero(contains(view.steps.used_windows(), nesting.start))
+    inside = np.flatnonzero(contains(view.steps.steady_windows(), nesting.start))
     return _Operators(
         name=names.take(inside).astype(np.int64),
         start=nesting.start.take(inside),
@@ -122,7 +122,7 @@ def _shapes(trace: Trace, operators: _Operators) -> dict[int, tuple[int, str]]:
 def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
     """Summarise device rows by name and engine; also return the number of distinct kernels."""
     trace, device, steps = view.trace, view.trace.device, view.steps
-    rows = np.flatnonzero(contains(steps.used_timed(), device.start) & (device.kind != DeviceKind.MARKER))
+    rows = np.flatnonzero(contains(steps.steady_timed(), device.start) & (device.kind != DeviceKind.MARKER))
     if not len(rows):
         return [], 0
     width = len(trace.engines)
@@ -138,9 +138,9 @@ def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
     which = kinds_of(keys)[2]
     row_count = np.bincount(which, weights=np.concatenate([merged, np.ones(len(one))])).astype(np.int64)
     stats = group(keys, lengths)
-    used = int(steps.used.sum())
+    steady = int(steps.steady.sum())
     order = np.lexsort((stats.key, -stats.total))[:MAX_ROWS]
-    [deviation] = step_deviations(which, starts, steps.used_timed(), order, lengths)
+    [deviation] = step_deviations(which, starts, steps.steady_timed(), order, lengths)
     rows = rows.take(stable_order(key.take(rows)))
     sorted_keys, kinds, dtypes, recipes = (c.take(rows) for c in (key, device.kind, device.dtype, device.recipe))
     out = []
@@ -157,10 +157,10 @@ def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
                 kind=DeviceKind(int(kinds[low])).name.lower(),
                 dtype=named or None,
                 count=int(stats.count[i]),
-                count_per_step=int(stats.count[i]) / used,
+                count_per_step=int(stats.count[i]) / steady,
                 rows=int(row_count[i]),
                 total_ns=int(stats.total[i]),
-                total_per_step_ns=int(stats.total[i]) / used,
+                total_per_step_ns=int(stats.total[i]) / steady,
                 p50_ns=int(stats.p50[i]),
                 p90_ns=int(stats.p90[i]),
                 max_ns=int(stats.max[i]),

@@ -98,6 +98,10 @@ class LaunchedWork(Struct, frozen=True, eq=False):
         """Return the device work launched in each window, communication excluded [ns]."""
         return self._sums(self.own, low, high)
 
+    def all_in(self, low: Ints, high: Ints) -> Ints:
+        """Return the device work launched in each window, communication included [ns]."""
+        return self._sums(self.dur, low, high)
+
     def share_in(self, low: Ints, high: Ints) -> float:
         """Return the share of the device work that was launched in these disjoint windows; 1 if that is unknown."""
         total = int(self.dur.sum())

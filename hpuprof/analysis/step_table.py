@@ -10,6 +10,7 @@ import numpy as np
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_search import LaunchedWork
+from hpuprof.analysis.steps import TYPICAL
 from hpuprof.analysis.threads import backward_names
 from hpuprof.model.arrays import Ints, median
 from hpuprof.model.intervals import Intervals, complement, intersect, measure, subtract, union, union_of
@@ -32,7 +33,9 @@ def step_rows(view: RankView, more: Mapping[str, list[Any]] = MappingProxyType({
             start_ns=int(steps.timed.start[i]),
             wall_ns=int(steps.wall[i]),
             host_wall_ns=int(steps.end[i] - steps.start[i]),
-            used=not steps.excluded[i],
+            used=steps.standing[i] == TYPICAL,
+            standing=steps.standing[i],
+            above_ns=int(steps.above[i]),
             excluded=steps.excluded[i],
             kind=kinds[i],
             **{name: values[i] for name, values in columns.items()},

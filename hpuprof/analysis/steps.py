@@ -1,7 +1,13 @@
-"""The steps of a trace, their kinds, and which are typical. Owns exclusions and the kind that medians are of."""
+"""The steps of a trace, their kinds, and the two populations of steps: typical ones, and all that recur.
+
+Medians and estimates are of typical steps of one kind. Means, percentiles and shares are of the steady steps: the
+typical ones and whatever else recurs, for the run pays for it. Owns the standing of each step and the kind that medians
+are of.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +20,11 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.step_completion import completion_windows
 from hpuprof.analysis.step_kinds import (
+    ACCUMULATING,
     CAPTURE,
     COMPILING,
     SPECIAL,
+    UPDATING,
     VALIDATION,
     StepKind,
     clusters,
@@ -27,8 +35,9 @@ from hpuprof.analysis.step_kinds import (
     step_at,
 )
 from hpuprof.analysis.step_search import LIGHTNING_EVAL, LaunchedWork, Windows, find_windows, marker_rows
-from hpuprof.analysis.window import ONCE, Window, source_of
-from hpuprof.model.arrays import Ints, Mask, median
+from hpuprof.analysis.window import ONCE as ONE_PASS
+from hpuprof.analysis.window import Window, source_of
+from hpuprof.model.arrays import Ints, Mask, any_of, median
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace
@@ -54,7 +63,14 @@ MATTERS = 0.1
 """Share of the time from which a kind matters; by judgement: less changes the whole by less than a tenth."""
 _RECURS = 2
 """Typical steps: what comes once may never come again."""
-ANOTHER = "another kind"
+_NAMES_PAUSE = 0.5
+"""Share of the time above a typical step from which a row names a pause."""
+TYPICAL, STEADY = "typical", "steady"
+"""The two populations: steady steps are the typical ones and those that recur."""
+RECURS, ONCE, LEFT_OUT = "recurs", "once", "left out"
+"""The standing of a step that is not typical."""
+ANOTHER, OUTLIER, BEHIND = "another kind", "outlier", "behind another"
+"""Reasons for which a step of the loop is not typical; all others leave it out of the loop."""
 _REASONS = {CAPTURE: "graph capture", COMPILING: "compiling", VALIDATION: "validation"}
 
 
@@ -66,7 +82,8 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
     labels: list[str]
     source: str  # as `window.source_of` takes it
     name: str
-    excluded: list[str]  # reason per step, "" if used
+    excluded: list[str]  # reason per step, "" if typical
+    standing: list[str]  # typical, recurs, once or left out
     untypical: bool = False  # every step had a reason for exclusion; the least bad ones are used anyway
     kinds: tuple[StepKind, ...] = ()  # the one that medians are of first, then by time
     completion: Intervals | None = None  # windows from completion to completion, if the host runs ahead
@@ -89,7 +106,7 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
     @property
     def single_pass(self) -> bool:
         """Whether the recording shows no steps: its one window is played once, nothing in it repeats."""
-        return self.source == ONCE
+        return self.source == ONE_PASS
 
     @property
     def played_once(self) -> bool:
@@ -108,8 +125,13 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def used(self) -> Mask:
-        """Mask of the steps that enter medians."""
-        return np.array([not reason for reason in self.excluded], dtype=bool)
+        """Mask of the typical steps, which enter medians."""
+        return np.array([standing == TYPICAL for standing in self.standing], dtype=bool)
+
+    @property
+    def steady(self) -> Mask:
+        """Mask of the steps that enter means, percentiles and shares: the typical ones and those that recur."""
+        return np.array([standing in (TYPICAL, RECURS) for standing in self.standing], dtype=bool)
 
     def holding(self, when: Ints, windows: Intervals | None = None) -> Ints:
         """Return the step that holds each instant, -1 for none; in the host's windows or others of the steps."""
@@ -122,6 +144,21 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
         """Return the host's windows of the used steps (neighbours stay separate, so that steps can be told apart)."""
         used = self.used
         return Intervals(self.start[used], self.end[used])
+
+    @cached_property
+    def above(self) -> Ints:
+        """How much longer than a typical one each step took, ns; an outlier than those of its own kind."""
+        return _above(self.wall, self.excluded, self.kinds)
+
+    def like(self, chosen: Ints | Mask) -> Mask:
+        """Return a mask of the steps like some: the typical ones; outliers that recur, too, where some chosen are."""
+        outlying = np.array([reason == OUTLIER for reason in self.excluded], dtype=bool)
+        return self.used | (self.steady & outlying) if outlying[chosen].any() else self.used
+
+    def steady_windows(self) -> Intervals:
+        """Return the host's windows of the steady steps; neighbours stay separate."""
+        steady = self.steady
+        return Intervals(self.start[steady], self.end[steady])
 
     def kind_names(self) -> list[str]:
         """Return the name of each step's kind."""
@@ -136,17 +173,23 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
         return float(self.wall[kind.steps].sum() / max(1, int(self.wall.sum())))
 
     def of_kind(self, kind: StepKind) -> Steps:
-        """Return the steps with those of another kind used."""
+        """Return the steps with those of another kind as the typical ones."""
         mine = set(kind.steps.tolist())
         excluded = [reason or ANOTHER if i in mine else ANOTHER for i, reason in enumerate(self.excluded)]
+        standing = [LEFT_OUT if found == TYPICAL else found for found in self.standing]
         for i in kind.shown.tolist():
-            excluded[i] = ""
-        return replace(self, excluded=excluded)
+            excluded[i], standing[i] = "", TYPICAL
+        return replace(self, excluded=excluded, standing=standing)
 
     def used_timed(self) -> Intervals:
         """Return the windows in which the used steps' time is measured."""
         used = self.used
         return Intervals(self.timed.start[used], self.timed.end[used])
+
+    def steady_timed(self) -> Intervals:
+        """Return the windows in which the steady steps' time is measured."""
+        steady = self.steady
+        return Intervals(self.timed.start[steady], self.timed.end[steady])
 
 
 def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, links: Links, launched: Ints) -> Steps:
@@ -193,6 +236,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     for i in lead.shown.tolist():
         excluded[i] = ""
     untypical = not len(lead.typical)
+    named = measure(_when(trace, Activity.GARBAGE, Activity.CALLBACK), windows.start, windows.end)
     return Steps(
         windows.start,
         windows.end,
@@ -200,6 +244,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         windows.source,
         windows.name,
         excluded,
+        _standing(excluded, kinds, _above(wall, excluded, kinds), named),
         untypical,
         tuple(kinds),
         completion,
@@ -272,7 +317,7 @@ def _mark_behind(
             union(trace.device.start[other], trace.device.end[other]), timed.start[steps], timed.end[steps]
         )
         for i in steps[foreign > _BEHIND_SHARE * timed.dur[steps]].tolist():
-            excluded[i] = excluded[i] or "behind another"
+            excluded[i] = excluded[i] or BEHIND
 
 
 def _mark_warm_up(wall: Ints, excluded: list[str], steps: Ints) -> None:
@@ -287,6 +332,32 @@ def _mark_warm_up(wall: Ints, excluded: list[str], steps: Ints) -> None:
         excluded[open_steps[i]] = "warm-up"
 
 
+def _above(wall: Ints, excluded: list[str], kinds: tuple[StepKind, ...] | list[StepKind]) -> Ints:
+    """Return how much longer than a typical step each one took: an outlier than its kind's, others than the lead's."""
+    above: Ints = wall - int(median(wall[kinds[0].shown]))
+    for kind in kinds[1:]:
+        mine = [i for i in kind.steps.tolist() if excluded[i] == OUTLIER]
+        above[mine] = wall[mine] - int(median(wall[kind.shown]))
+    return above
+
+
+def _standing(excluded: list[str], kinds: list[StepKind], above: Ints, named: Ints) -> list[str]:
+    """Return the standing of each step. What is seen twice recurs, and so does what its name calls periodic.
+
+    Steps are seen together where they are typical of one kind, or outliers on the same side of one. `named`: time in
+    rows of the garbage collector, of callbacks, loggers and checkpoints in each step [ns].
+    """
+    out = [LEFT_OUT if reason else TYPICAL for reason in excluded]
+    pauses = (above > 0) & (named - median(named[kinds[0].shown]) >= _NAMES_PAUSE * above)
+    for kind in kinds:
+        mine = [i for i in kind.steps.tolist() if excluded[i] in (ANOTHER, OUTLIER, BEHIND)]
+        sides = [(excluded[i], excluded[i] == OUTLIER and bool(above[i] > 0)) for i in mine]
+        often, by_turns = Counter(sides), kind.name.startswith((ACCUMULATING, UPDATING))
+        for i, side in zip(mine, sides, strict=True):
+            out[i] = RECURS if often[side] >= _RECURS or pauses[i] or by_turns else ONCE
+    return out
+
+
 def _mark_outliers(wall: Ints, excluded: list[str], steps: Ints) -> None:
     open_steps = [i for i in steps.tolist() if not excluded[i]]
     if len(open_steps) < 4:
@@ -297,7 +368,7 @@ def _mark_outliers(wall: Ints, excluded: list[str], steps: Ints) -> None:
     for i in open_steps:
         distance = abs(float(wall[i]) - middle)
         if distance > max(_OUTLIER_MADS * mad, _OUTLIER_SHARE * middle):
-            excluded[i] = "outlier"
+            excluded[i] = OUTLIER
 
 
 def compile_intervals(trace: Trace) -> Intervals:
@@ -305,6 +376,6 @@ def compile_intervals(trace: Trace) -> Intervals:
     return _when(trace, Activity.COMPILE)
 
 
-def _when(trace: Trace, activity: Activity) -> Intervals:
-    rows = trace.host.activity == activity
+def _when(trace: Trace, *activities: Activity) -> Intervals:
+    rows = any_of(trace.host.activity, activities)
     return union(trace.host.start, trace.host.end, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,9 +13,11 @@ import numpy as np
 
 from hpuprof.analysis.idle import MAX_ROWS as MAX_IDLE_ROWS
 from hpuprof.analysis.operators import MAX_ROWS
-from hpuprof.comparison.noise import MIN_STEPS, Estimate, Sample
+from hpuprof.analysis.step_groups import SLOW, period
+from hpuprof.comparison.noise import MIN_STEPS, Estimate, Sample, Turns
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.arrays import Floats
+from hpuprof.model.step_rows import left_out_of_loop
 from hpuprof.model.tables import FileRow, Row, StepRow
 from hpuprof.ranks.matching import ranges
 from hpuprof.report.model import Report, ReportData
@@ -31,6 +33,61 @@ _LONGEST = {"operators": MAX_ROWS, "kernels": MAX_ROWS, "gap_operators": MAX_IDL
 
 
 @dataclass(frozen=True, eq=False)
+class Population:
+    """Some steps of one side: its typical ones, or all that recur."""
+
+    steps: list[StepRow]
+    _columns: dict[str, Floats | None] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The steps; those of all ranks at one position of a window are not independent samples."""
+        positions = [(s.window, s.step) for s in self.steps]
+        index = {p: i for i, p in enumerate(sorted(set(positions)))}
+        return Sample(
+            cluster=np.array([index[p] for p in positions], dtype=np.int64),
+            rank=np.array([s.rank for s in self.steps], dtype=np.int64),
+            clusters=len(index),
+            turns=self._turns(index),
+        )
+
+    def _turns(self, index: Mapping[tuple[str, int], int]) -> tuple[Turns, ...]:
+        """Return the positions at which every n-th step is slow or of another kind, seen three times or more.
+
+        `index`: number of each window and step.
+        """
+        windows: dict[str, list[int]] = {}
+        for window, step in index:
+            windows.setdefault(window, []).append(step)
+        label: dict[tuple[str, int], str] = {}
+        for s in self.steps:
+            if not s.used and label.get((s.window, s.step)) != SLOW:
+                label[s.window, s.step] = SLOW if s.slow else s.kind
+        out = []
+        for of in sorted(set(label.values())):
+            members = sorted(at for at in label if label[at] == of)
+            every = {
+                period([step for w, step in members if w == window], min(steps), max(steps))
+                for window, steps in windows.items()
+            }
+            if len(members) >= MIN_STEPS and len(every) == 1 and (turn := every.pop()) is not None:
+                out.append(Turns(np.array([index[at] for at in members], dtype=np.int64), turn))
+        return tuple(out)
+
+    def column(self, name: str) -> Floats | None:
+        """Return a column of the steps; None when a step does not know its value."""
+        if name not in self._columns:
+            values = [getattr(s, name) for s in self.steps]
+            self._columns[name] = None if any(v is None for v in values) else np.array(values, dtype=np.float64)
+        return self._columns[name]
+
+    @cached_property
+    def walls(self) -> Floats:
+        """Lengths of the steps [ns]."""
+        return np.array([s.wall_ns for s in self.steps], dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
 class Group:
     """The recordings of one side that are compared, all of one kind."""
 
@@ -38,7 +95,6 @@ class Group:
     files: tuple[FileRow, ...]
     whole: bool  # whether the report's own metrics cover exactly these recordings
     _tables: dict[str, list[Any]] = field(default_factory=dict, repr=False)
-    _columns: dict[str, Floats | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def members(self) -> frozenset[tuple[int, str, str, str]]:
@@ -56,13 +112,37 @@ class Group:
         return self._tables[table]
 
     @cached_property
+    def steady(self) -> Population:
+        """The steps that recur: what means, percentiles and shares are over."""
+        return Population([s for s in self.rows("steps") if s.steady])
+
+    @cached_property
+    def typical(self) -> Population:
+        """The typical steps: what medians are over."""
+        return Population([s for s in self.rows("steps") if s.used])
+
+    @property
     def steps(self) -> list[StepRow]:
-        """The used steps."""
-        return [s for s in self.rows("steps") if s.used]
+        """The steady steps."""
+        return self.steady.steps
+
+    @cached_property
+    def left_out(self) -> dict[str, float]:
+        """What the steps left out of the loop would add to its time, by reason: shares of the steady steps' time."""
+        of: dict[tuple[int, str, str, str], list[StepRow]] = {}
+        for s in self.rows("steps"):
+            of.setdefault(s.recording, []).append(s)
+        found: dict[str, float] = {}
+        for steps in of.values():
+            for s in left_out_of_loop(steps):
+                reason = "seen once" if s.standing == "once" else s.excluded
+                found[reason] = found.get(reason, 0.0) + max(0, s.above_ns or 0)
+        whole = float(self.walls.sum())
+        return {reason: ns / whole for reason, ns in sorted(found.items()) if whole}
 
     @cached_property
     def steps_of(self) -> dict[tuple[int, str, str, str], int]:
-        """Used steps of each recording."""
+        """Steady steps of each recording."""
         counts = dict.fromkeys(sorted(self.members), 0)
         for s in self.steps:
             counts[s.recording] += 1
@@ -73,32 +153,23 @@ class Group:
         """Ranks present."""
         return frozenset(f.rank for f in self.files)
 
-    @cached_property
+    @property
     def sample(self) -> Sample:
-        """The used steps; those of all ranks at one position of a window are not independent samples."""
-        positions = [(s.window, s.step) for s in self.steps]
-        index = {p: i for i, p in enumerate(sorted(set(positions)))}
-        return Sample(
-            cluster=np.array([index[p] for p in positions], dtype=np.int64),
-            rank=np.array([s.rank for s in self.steps], dtype=np.int64),
-            clusters=len(index),
-        )
+        """The steady steps."""
+        return self.steady.sample
 
     def column(self, name: str) -> Floats | None:
-        """Return a column of the used steps; None when a step does not know its value."""
-        if name not in self._columns:
-            values = [getattr(s, name) for s in self.steps]
-            self._columns[name] = None if any(v is None for v in values) else np.array(values, dtype=np.float64)
-        return self._columns[name]
+        """Return a column of the steady steps; None when a step does not know its value."""
+        return self.steady.column(name)
 
-    @cached_property
+    @property
     def walls(self) -> Floats:
-        """Lengths of the used steps [ns]."""
-        return np.array([s.wall_ns for s in self.steps], dtype=np.float64)
+        """Lengths of the steady steps [ns]."""
+        return self.steady.walls
 
     @cached_property
     def idle(self) -> dict[str, Floats]:
-        """Idle time by cause for each used step [ns]; empty when the device was not traced."""
+        """Idle time by cause for each steady step [ns]; empty when the device was not traced."""
         if not self.steps or self.column("device_idle_ns") is None:
             return {}
         at = {(*s.recording, s.step): i for i, s in enumerate(self.steps)}
@@ -110,7 +181,7 @@ class Group:
         return dict(sorted(out.items()))
 
     def idle_of(self, cause: str) -> Floats | None:
-        """Return idle time of one cause for each used step [ns]: 0 if there was none, None without a traced device."""
+        """Return idle time of one cause for each steady step [ns]: 0 if there was none, None without a device."""
         if self.column("device_idle_ns") is None:
             return None
         return self.idle.get(cause, np.zeros(len(self.steps)))
@@ -188,7 +259,7 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
             )
         )
         if not group_a.steps or not group_b.steps:
-            refused.append(f"{said}: {'A' if not group_a.steps else 'B'} has no used steps")
+            refused.append(f"{said}: {'A' if not group_a.steps else 'B'} has no steady steps")
             continue
         pairs.append(Pair(next((kind for kind in of_both if any(kind)), of_both[1]), group_a, group_b))
     if not pairs:
@@ -266,11 +337,17 @@ def _differences(pair: Pair) -> list[str]:
         if group.sample.clusters < MIN_STEPS:
             count = group.sample.clusters
             out.append(
-                f"{side} has {count} used step{'s' * (count != 1)}: "
+                f"{side} has {count} steady step{'s' * (count != 1)}: "
                 f"noise cannot be estimated below {MIN_STEPS}, so step times get no verdict."
             )
         if group.whole and group.data.headline.bound == "unknown":
             out.append(f"{side}: {group.data.headline.sentence}")
+    untold = [any(s.excluded and not s.standing for s in g.rows("steps")) for g in (pair.a, pair.b)]
+    if untold[0] != untold[1]:
+        out.append(
+            f"{'A' if untold[0] else 'B'} is of a version whose means leave out slow steps that recur: analyze "
+            "its traces again."
+        )
     traced = [g.column("device_busy_ns") is not None for g in (pair.a, pair.b)]
     if traced[0] != traced[1]:
         out.append(f"The device was traced in {'A' if traced[0] else 'B'} only: its time is not compared.")

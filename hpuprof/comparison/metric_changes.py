@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hpuprof.comparison.comparable import Group, Pair
+from hpuprof.comparison.comparable import Group, Pair, Population
 from hpuprof.comparison.judge import Compared, Item
 from hpuprof.comparison.noise import (
     MIN_STEPS,
@@ -35,7 +35,7 @@ def compared_metrics(pair: Pair) -> Iterator[Compared]:
 
 
 def compared_steps(pair: Pair) -> Iterator[Compared]:
-    """Yield the parts of a step, as means over the used steps."""
+    """Yield the parts of a step, as means over the steady steps."""
     for of in STEP_COLUMNS:
         a, b = pair.a.mean(of.column), pair.b.mean(of.column)
         if a.value is not None or b.value is not None:
@@ -43,7 +43,7 @@ def compared_steps(pair: Pair) -> Iterator[Compared]:
 
 
 def compared_gaps(pair: Pair) -> Iterator[Compared]:
-    """Yield idle time by cause, as means over the used steps."""
+    """Yield idle time by cause, as means over the steady steps."""
     for cause in sorted({*pair.a.idle, *pair.b.idle}):
         yield Item("gap", cause, "idle_ns"), pair.a.idle_mean(cause), pair.b.idle_mean(cause)
 
@@ -71,21 +71,26 @@ def _share(group: Group, values: Floats | None) -> Estimate:
     return group.sample.ratio(values, group.walls) if values is not None else Estimate(None)
 
 
-def _rank(q: float) -> Estimator:
-    def estimate(group: Group) -> Estimate:
-        function = weighted_rank(group.walls, q)
-        least = MIN_TAIL_STEPS if q > 0.5 else MIN_STEPS
-        return group.sample.statistic(int(function(np.ones(len(group.walls)))), function, least=least)
+def _p50(group: Group) -> Estimate:
+    return _rank(group.typical, 0.5, MIN_STEPS)
 
-    return estimate
+
+def _p90(group: Group) -> Estimate:
+    return _rank(group.steady, 0.9, MIN_TAIL_STEPS)
+
+
+def _rank(of: Population, q: float, least: int) -> Estimate:
+    function = weighted_rank(of.walls, q)
+    return of.sample.statistic(int(function(np.ones(len(of.walls)))), function, least=least)
 
 
 def _spread(group: Group) -> Estimate:
-    ranks = group.sample.rank
-    if np.unique(ranks, return_counts=True)[1].max() < 3:
+    of = group.typical
+    ranks = of.sample.rank
+    if np.unique(ranks, return_counts=True)[1].max(initial=0) < 3:
         return Estimate(None)
-    function = weighted_spread(group.walls, ranks)
-    return group.sample.statistic(function(np.ones(len(group.walls))), function)
+    function = weighted_spread(of.walls, ranks)
+    return of.sample.statistic(function(np.ones(len(of.walls))), function)
 
 
 def _overlap(group: Group) -> Estimate:
@@ -97,10 +102,10 @@ def _overlap(group: Group) -> Estimate:
 
 def _median(column: str) -> Estimator:
     def estimate(group: Group) -> Estimate:
-        values = group.column(column)
+        values = group.typical.column(column)
         if values is None:
             return Estimate(None)
-        return group.sample.statistic(float(np.median(values)), weighted_median(values))
+        return group.typical.sample.statistic(float(np.median(values)), weighted_median(values))
 
     return estimate
 
@@ -115,13 +120,34 @@ def _matrix_efficiency(group: Group) -> Estimate:
 
 
 def _mean(group: Group) -> Estimate:
-    return group.sample.ratio(group.walls, np.ones(len(group.walls)))
+    return group.sample.mean(group.walls)
+
+
+def _typical_mean(group: Group) -> Estimate:
+    return group.typical.sample.mean(group.typical.walls)
+
+
+def _slow_count(group: Group) -> Estimate:
+    slow = np.array([s.slow for s in group.steps], dtype=np.float64)
+    return group.sample.statistic(int(slow.sum()), lambda weights: float(weights @ slow))
+
+
+def _slow(column: str) -> Estimator:
+    def estimate(group: Group) -> Estimate:
+        slow = [float(getattr(s, column) or 0) if s.slow else 0.0 for s in group.steps]
+        return group.sample.ratio(np.array(slow), group.walls)
+
+    return estimate
 
 
 _STATISTICS: dict[str, Estimator] = {
-    "step_time_p50": _rank(0.5),
+    "step_time_p50": _p50,
     "step_time_mean": _mean,
-    "step_time_p90": _rank(0.9),
+    "typical_step_time_mean": _typical_mean,
+    "step_time_p90": _p90,
+    "slow_steps": _slow_count,
+    "slow_step_share": _slow("wall_ns"),
+    "pause_fraction": _slow("above_ns"),
     "step_time_spread": _spread,
     "overlap_degree": _overlap,
     "launches_per_step": _median("launches"),

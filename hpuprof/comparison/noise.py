@@ -5,8 +5,9 @@ other, so they are not independent). The spread of the statistic over the draws,
 from n values spread too little (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 3.2), is its
 standard error. Two runs differ beyond noise when zero lies outside `difference ± t · sqrt(error_a² + error_b²)`, t from
 Student's distribution with Welch's degrees of freedom, or outside the interval of the pooled errors, whichever is
-wider. The seed is fixed and each side is drawn separately, so results are repeatable, and comparing B with A mirrors
-comparing A with B.
+wider. Steps that come by turns, every n-th one, are drawn among themselves (the rescaled bootstrap of Rao and Wu 1988),
+as many as a window of that length may hold: their number is no matter of chance. The seed is fixed and each side is
+drawn separately, so results are repeatable, and comparing B with A mirrors comparing A with B.
 
 Not covered: steps that depend on their neighbours (a slow drift reads as a difference), and whatever differs between
 two runs of the same code (machines, clocks, temperature). The threshold is for those.
@@ -59,7 +60,7 @@ def interval(a: Estimate, b: Estimate) -> tuple[float, float] | None:
         return None
     square_a, square_b = a.error**2, b.error**2
     both = square_a + square_b
-    delta = b.value - a.value
+    delta = float(b.value - a.value)
     if both == 0:
         return delta, delta
     free_a, free_b = max(1, a.freedom), max(1, b.freedom)
@@ -74,12 +75,21 @@ def interval(a: Estimate, b: Estimate) -> tuple[float, float] | None:
 
 
 @dataclass(frozen=True, eq=False)
+class Turns:
+    """Positions of the steps that come in every n-th turn, shape `(turns,)`."""
+
+    members: Ints
+    every: int
+
+
+@dataclass(frozen=True, eq=False)
 class Sample:
-    """Used steps of one run: the position of each (`cluster`, from 0) and its rank, both of shape `(steps,)`."""
+    """Steps of one run: the position of each (`cluster`, from 0) and its rank, both of shape `(steps,)`."""
 
     cluster: Ints
     rank: Ints
     clusters: int
+    turns: tuple[Turns, ...] = ()
 
     def __len__(self) -> int:
         return len(self.cluster)
@@ -87,11 +97,34 @@ class Sample:
     @cached_property
     def draws(self) -> Floats:
         """How often each draw holds each position, shape `(RESAMPLES, clusters)`."""
+        if self.turns:
+            return self._draws_by_turns()
         size = (RESAMPLES, self.clusters)
         chosen = np.random.default_rng([SEED, self.clusters]).integers(0, self.clusters, size=size)
         shifted = chosen + self.clusters * np.arange(RESAMPLES)[:, None]
         counts = np.bincount(shifted.ravel(), minlength=RESAMPLES * self.clusters)
         return counts.reshape(size).astype(np.float64)
+
+    def _draws_by_turns(self) -> Floats:
+        rng = np.random.default_rng([SEED, self.clusters])
+        out = np.zeros((RESAMPLES, self.clusters))
+        left, rest = np.full(RESAMPLES, float(self.clusters)), np.ones(self.clusters, dtype=bool)
+        for turns in self.turns:
+            whole, part = divmod(self.clusters, turns.every)
+            count = np.where(rng.random(RESAMPLES) < part / turns.every, whole + 1.0, whole)
+            self._draw_among(turns.members, count, rng, out)
+            left -= count
+            rest[turns.members] = False
+        self._draw_among(np.flatnonzero(rest), left, rng, out)
+        return out
+
+    @staticmethod
+    def _draw_among(members: Ints, count: Floats, rng: np.random.Generator, out: Floats) -> None:
+        """Draw one fewer of the members than there are, and let each draw weigh as much as `count` of them."""
+        size = max(1, len(members) - 1)
+        if len(members):
+            chosen = members[rng.integers(0, len(members), size=(RESAMPLES, size))]
+            np.add.at(out, (np.arange(RESAMPLES)[:, None], chosen), (count / size)[:, None])
 
     def by_cluster(self, column: Floats) -> Floats:
         """Sum a column over the steps of each position."""
@@ -124,7 +157,7 @@ class Sample:
         return self._estimate(value, np.array([function(draw[self.cluster]) for draw in self.draws]))
 
     def _estimate(self, value: float | int, drawn: Floats) -> Estimate:
-        error = float(drawn.std(ddof=1)) * math.sqrt(self.clusters / (self.clusters - 1))
+        error = float(drawn.std(ddof=1)) * (1.0 if self.turns else math.sqrt(self.clusters / (self.clusters - 1)))
         return Estimate(value, error, self.clusters - 1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from hpuprof._version import __version__
 from hpuprof.comparison.attribution import step_parts
 from hpuprof.comparison.comparable import Group, Pair, pair_up
@@ -21,7 +23,7 @@ from hpuprof.comparison.result import (
     Comparison,
     Side,
 )
-from hpuprof.comparison.sentences import explanation, sentence
+from hpuprof.comparison.sentences import explanation, percent, sentence
 from hpuprof.comparison.table_changes import compared_tables
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
@@ -31,7 +33,7 @@ from hpuprof.report.recordings import kind_of
 STEP_TIMES = 200
 """Step times of each side that a comparison holds, at most."""
 _VERDICTS = (WORSE, CHANGED, BETTER, UNKNOWN, SAME)
-_GROUPS = ("metric", "step", "gap", "gap_operator", "engine", "operator", "kernel", "rank")
+_GROUPS = ("metric", "step", "step_group", "gap", "gap_operator", "engine", "operator", "kernel", "rank")
 
 
 _COMPARED = (compared_metrics, compared_steps, compared_gaps, compared_tables, compared_ranks)
@@ -59,6 +61,10 @@ def compare_reports(
     parts = [part for pair in pairs for part in step_parts(pair)]
     of_lead = [c for c in changes if kind_of(c) == lead.kind]
     step = next((c for c in of_lead if (c.group, c.name) == ("step", "wall_ns")), None)
+    if step is not None and step.verdict == SAME and (unlike := _left_out(lead, threshold)):
+        changes.remove(step)
+        step = msgspec.structs.replace(step, verdict=UNKNOWN, note=unlike, remark=unlike)
+        changes.append(step)
     explained = explanation(step, [p for p in parts if kind_of(p) == lead.kind])
     return Comparison(
         comparison_version=COMPARISON_VERSION,
@@ -79,6 +85,15 @@ def compare_reports(
         findings_a=a.data.findings,
         findings_b=b.data.findings,
     )
+
+
+def _left_out(pair: Pair, threshold: float) -> str:
+    """Say what was left out of the loop on one side and not on the other, if that is more than the threshold."""
+    a, b = pair.a.left_out, pair.b.left_out
+    if abs(sum(b.values()) - sum(a.values())) < threshold:
+        return ""
+    said = [", ".join(f"{reason} {percent(share, sign=False)}" for reason, share in of.items()) for of in (a, b)]
+    return f"steps left out would add to the time of A: {said[0] or 'nothing'}, of B: {said[1] or 'nothing'}"
 
 
 def _side(name: str, group: Group) -> Side:

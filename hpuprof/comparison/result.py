@@ -39,7 +39,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     action: Annotated[str, Meta(description="Action compared, or empty.")]
     group: Annotated[
         str,
-        Meta(description="metric, step, gap, gap_operator, engine, operator, kernel, rank, or a table of a report."),
+        Meta(
+            description="metric, step, step_group, gap, gap_operator, engine, operator, kernel, rank, or a table of a "
+            "report."
+        ),
     ]
     name: Annotated[str, Meta(description="Name of the metric, part of the step, cause, engine, operator or kernel.")]
     measure: Annotated[str, Meta(description="What of it: a column's name; for metrics, the metric's unit.")]

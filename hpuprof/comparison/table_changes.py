@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.judge import Compared, Item
 from hpuprof.comparison.noise import MIN_STEPS, Estimate
-from hpuprof.model.tables import Row
+from hpuprof.model.tables import Row, StepGroupRow
 
 Match = tuple[str, ...]
 
@@ -18,7 +19,7 @@ Match = tuple[str, ...]
 class Measure:
     """A column of times to compare [ns].
 
-    `per_step`: the column is a sum over the used steps, else a value per recording to be averaged.
+    `per_step`: the column is a sum over the steady steps, else a value per recording to be averaged.
     `deviation`: column with the standard deviation of the per-step sums, or empty.
     """
 
@@ -29,7 +30,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Spec:
-    """How a table is compared: equal `keys` match rows; a change of the column `shape` is noted."""
+    """How a table is compared: equal `keys` match rows, those that `keep` chooses; a change of `shape` is noted."""
 
     table: str
     group: str
@@ -38,9 +39,25 @@ class Spec:
     count: str = ""
     shape: str = ""
     only: tuple[str, str] | None = None
+    keep: Callable[[Any], bool] | None = None
+    polarity: str = "lower"
+
+
+def _in_the_loop(row: StepGroupRow) -> bool:
+    """Tell whether steps are not typical for another reason than the recording's borders."""
+    return bool(row.reason) and row.reason not in ("first", "last")
 
 
 SPECS = (
+    Spec(
+        "step_groups",
+        "step_group",
+        ("standing", "reason", "cause"),
+        (Measure("time_ns"),),
+        count="steps",
+        keep=_in_the_loop,
+        polarity="none",
+    ),
     Spec("engines", "engine", ("engine",), (Measure("busy_ns", per_step=False),), only=("lane", "")),
     Spec(
         "operators",
@@ -105,6 +122,7 @@ def compared_tables(pair: Pair) -> Iterator[Compared]:
                         spec.group,
                         " ".join(w for w in match if w),
                         measure.column,
+                        polarity=spec.polarity,
                         noisy=bool(measure.deviation) and not (a.error is None and b.error is None and _enough(pair)),
                         match=dict(zip(spec.keys, match, strict=True)) if len(spec.keys) > 1 else {},
                         only="B" if match not in of_a and sure[0] else "A" if match not in of_b and sure[1] else "",
@@ -138,6 +156,8 @@ def _complete(group: Group, spec: Spec, measure: Measure) -> bool:
         return any(getattr(r, measure.column, None) is not None for r in rows)
     if spec.table == "gap_operators" and any(idle.any() for idle in group.idle.values()):
         return False  # a report from before there was such a table
+    if spec.table == "step_groups":
+        return False  # each step is in one
     device = spec.group in ("kernel", "engine", "gap_operator")
     return not device or group.column("device_busy_ns") is not None
 
@@ -156,14 +176,14 @@ def matches(row: object, spec: Spec) -> Match:
 
 
 def totals(group: Group, spec: Spec, measure: Measure) -> dict[Match, Estimate]:
-    """Return the mean per used step and rank of each thing, with its standard error where the rows carry deviations."""
+    """Return the mean per steady step and rank of each thing, with its standard error where rows carry deviations."""
     steps = group.steps_of
     all_steps = sum(steps.values())
     sums: dict[Match, float] = {}
     errors: dict[Match, float | None] = {}
     unknown: set[Match] = set()
     for row in group.rows(spec.table):
-        if spec.only and getattr(row, spec.only[0]) != spec.only[1]:
+        if (spec.only and getattr(row, spec.only[0]) != spec.only[1]) or (spec.keep and not spec.keep(row)):
             continue
         match, value = matches(row, spec), getattr(row, measure.column)
         mine = steps.get(row.recording, 0) if isinstance(row, Row) else all_steps

@@ -16,7 +16,7 @@ from hpuprof.model.tables import UtilisationRow
 def moving_rows(view: RankView, peak: Peak | None, room: int) -> tuple[list[UtilisationRow], int]:
     """Return the `room` operators and shapes that take most device time, and how many there are.
 
-    Counted are calls in used steps that launched compute rows themselves; copies from and to the host are none.
+    Counted are calls in steady steps that launched compute rows themselves; copies from and to the host are none.
     """
     trace, nesting, operator = view.trace, view.links.nesting, view.links.operator
     if not len(nesting.rows):
@@ -26,7 +26,7 @@ def moving_rows(view: RankView, peak: Peak | None, room: int) -> tuple[list[Util
     known = trace.named(lambda name: name in TRAFFIC)
     at = np.flatnonzero(device > 0)
     at = at[known[trace.host.name[nesting.rows[at]]]]
-    at = at[contains(view.steps.used_windows(), nesting.start[at])]
+    at = at[contains(view.steps.steady_windows(), nesting.start[at])]
     host, row = trace.host, nesting.rows[at]
     recorded = (host.shape[row] >= 0) & (host.detail[row] >= 0)
     at, row = at[recorded], row[recorded]
@@ -34,7 +34,7 @@ def moving_rows(view: RankView, peak: Peak | None, room: int) -> tuple[list[Util
     _, first, which = kinds_of(key)
     count = np.bincount(which)
     total = np.bincount(which, weights=device[at], minlength=len(first))
-    used, rows = max(1, int(view.steps.used.sum())), []
+    steady, rows = max(1, int(view.steps.steady.sum())), []
     for i in np.argsort(-total, kind="stable").tolist():
         call = int(row[first[i]])
         name, shape, detail = (
@@ -51,11 +51,11 @@ def moving_rows(view: RankView, peak: Peak | None, room: int) -> tuple[list[Util
                 name=name,
                 shape=shape,
                 dtype=work.dtype or None,
-                count_per_step=int(count[i]) / used,
+                count_per_step=int(count[i]) / steady,
                 flops=0,
                 bytes=work.bytes,
                 intensity=0.0,
-                device_per_step_ns=float(total[i]) / used,
+                device_per_step_ns=float(total[i]) / steady,
                 flops_per_second=None,
                 peak_fraction=None,
                 roofline_fraction=min(1.0, rate / (1e3 * peak.memory_tb_per_s)) if peak else None,

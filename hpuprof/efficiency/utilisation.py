@@ -157,13 +157,13 @@ class Utilisation(msgspec.Struct, frozen=True, eq=False, dict=True):
         ]
 
     def rows(self) -> tuple[list[UtilisationRow], int, list[Trouble]]:
-        """Summarise matrix operators by name and shape over the used steps; also return how many there are.
+        """Summarise matrix operators by name and shape over the steady steps; also return how many there are.
 
         What lies above the peak is a fault of formula, peak or link: unknown, and counted.
         """
         view, nesting = self.view, self.view.links.nesting
-        used = max(1, int(view.steps.used.sum()))
-        inside = contains(view.steps.used_windows(), nesting.start[self.position])
+        steady = max(1, int(view.steps.steady.sum()))
+        inside = contains(view.steps.steady_windows(), nesting.start[self.position])
         if not inside.any():
             return [], 0, []
         # Device rows without an operator count for one before all others.
@@ -188,11 +188,11 @@ class Utilisation(msgspec.Struct, frozen=True, eq=False, dict=True):
                     name=view.trace.names[host.name[row]],
                     shape=view.trace.shapes[host.shape[row]],
                     dtype=work.dtype or None,
-                    count_per_step=int(count[i]) / used,
+                    count_per_step=int(count[i]) / steady,
                     flops=work.flops,
                     bytes=work.bytes,
                     intensity=work.flops / work.bytes if work.bytes else None,
-                    device_per_step_ns=int(total[i]) / used if total[i] else None,
+                    device_per_step_ns=int(total[i]) / steady if total[i] else None,
                     flops_per_second=reached.rate,
                     peak_fraction=reached.of_peak,
                     roofline_fraction=reached.of_roofline,

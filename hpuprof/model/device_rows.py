@@ -15,19 +15,21 @@ class EngineRow(Row, frozen=True, kw_only=True):
     engine: Annotated[str, Meta(description="Engine class.")]
     lane: Annotated[str, Meta(description="Lane or stream; empty for the whole class.")]
     lanes: Annotated[int, Meta(description="Lanes of the class that carried rows; 1 for a lane.")]
-    rows: Annotated[int, Meta(description="Rows that start inside used steps.")]
-    rows_per_step: Annotated[float, Meta(title="rows", description="Rows over used steps.")]
-    busy_ns: Annotated[int, Meta(description="Median over used steps of the union of its rows [ns].")]
-    busy_fraction: Annotated[float, Meta(title="share of step", description="Busy over wall, summed over used steps.")]
+    rows: Annotated[int, Meta(description="Rows that start inside steady steps.")]
+    rows_per_step: Annotated[float, Meta(title="rows", description="Rows over steady steps.")]
+    busy_ns: Annotated[int, Meta(description="Median over typical steps of the union of its rows [ns].")]
+    busy_fraction: Annotated[
+        float, Meta(title="share of step", description="Busy over wall, summed over steady steps.")
+    ]
 
 
 class OverlapRow(Row, frozen=True, kw_only=True):
-    """Time that two engine classes ran simultaneously, over the used steps."""
+    """Time that two engine classes ran simultaneously, over the steady steps."""
 
     engine_a: Annotated[str, Meta(title="first", description="One engine class.")]
     engine_b: Annotated[str, Meta(title="second", description="The other.")]
     overlap_ns: Annotated[
-        int, Meta(title="both busy", description="Median over used steps of the time both were busy [ns].")
+        int, Meta(title="both busy", description="Median over typical steps of the time both were busy [ns].")
     ]
     fraction_of_a: Annotated[float | None, Meta(title="of first", description="Share of a's busy time.")]
     fraction_of_b: Annotated[float | None, Meta(title="of second", description="Share of b's busy time.")]
@@ -43,10 +45,10 @@ class KernelRow(Row, frozen=True, kw_only=True):
     count: Annotated[
         int, Meta(description="Activations: overlapping rows of the same kernel on one engine count once.")
     ]
-    count_per_step: Annotated[float, Meta(title="count", description="Activations over used steps.")]
+    count_per_step: Annotated[float, Meta(title="count", description="Activations over steady steps.")]
     rows: Annotated[int, Meta(description="Rows.")]
     total_ns: Annotated[int, Meta(description="Sum over activations of their length [ns].")]
-    total_per_step_ns: Annotated[float, Meta(title="total", description="total_ns over used steps [ns].")]
+    total_per_step_ns: Annotated[float, Meta(title="total", description="total_ns over steady steps [ns].")]
     p50_ns: Annotated[int, Meta(description="Median length [ns].")]
     p90_ns: Annotated[int, Meta(description="90th percentile of lengths [ns].")]
     max_ns: Annotated[int, Meta(title="longest", description="Longest [ns].")]
@@ -55,7 +57,7 @@ class KernelRow(Row, frozen=True, kw_only=True):
         Meta(description="Distinct recipe ids (HPU), which have 16 bits and may collide, or graph ids (CUDA)."),
     ]
     total_deviation_ns: Annotated[
-        float | None, Meta(description="Standard deviation over used steps of total_ns per step [ns].")
+        float | None, Meta(description="Standard deviation over steady steps of total_ns per step [ns].")
     ] = None
 
 
@@ -68,14 +70,14 @@ class UtilisationRow(Row, frozen=True, kw_only=True):
     name: Annotated[str, Meta(title="operator", description="Operator name; of nested ones, the innermost.")]
     shape: Annotated[str, Meta(description="Input shapes as recorded.")]
     dtype: Annotated[str | None, Meta(title="type", description="Type of its operands.")]
-    count_per_step: Annotated[float, Meta(title="calls", description="Calls over used steps.")]
+    count_per_step: Annotated[float, Meta(title="calls", description="Calls over steady steps.")]
     flops: Annotated[int, Meta(title="operations", description="Operations of one call; 0: only bytes are counted.")]
     bytes: Annotated[
         int | None, Meta(title="bytes moved", description="Operands read once and the result written once [bytes].")
     ]
     intensity: Annotated[float | None, Meta(title="per byte", description="flops over bytes.")]
     device_per_step_ns: Annotated[
-        float | None, Meta(title="device", description="Device rows launched inside its calls, over used steps [ns].")
+        float | None, Meta(title="device", description="Device rows launched inside its calls, over steady steps [ns].")
     ]
     flops_per_second: Annotated[
         float | None, Meta(title="per second", description="Operations over device time [1/s].")
@@ -95,13 +97,13 @@ class UtilisationRow(Row, frozen=True, kw_only=True):
 
 
 class LaunchRow(Row, frozen=True, kw_only=True):
-    """Launch calls over the used steps."""
+    """Launch calls over the steady steps."""
 
     call: Annotated[
         str, Meta(description="Name of the call; `(all)` for all of them, a call inside another one counted once.")
     ]
     count: Annotated[int, Meta(description="Calls.")]
-    count_per_step: Annotated[float, Meta(title="count", description="Calls over used steps.")]
+    count_per_step: Annotated[float, Meta(title="count", description="Calls over steady steps.")]
     host_p50_ns: Annotated[int, Meta(title="call p50", description="Median duration of the call [ns].")]
     host_p90_ns: Annotated[int, Meta(description="90th percentile [ns].")]
     linked: Annotated[
@@ -121,7 +123,7 @@ class LaunchRow(Row, frozen=True, kw_only=True):
         ),
     ]
     queue_mean: Annotated[
-        float | None, Meta(description="Time-weighted mean of rows launched and not started, over the used steps.")
+        float | None, Meta(description="Time-weighted mean of rows launched and not started, over the steady steps.")
     ]
     queue_max: Annotated[int | None, Meta(description="Largest number of rows launched and not started.")]
 
@@ -134,13 +136,13 @@ class QueuePoint(Row, frozen=True, kw_only=True):
 
 
 class PrecisionRow(Row, frozen=True, kw_only=True):
-    """Time of an engine class by data type, over the used steps."""
+    """Time of an engine class by data type, over the steady steps."""
 
     engine: Annotated[str, Meta(description="Engine class.")]
     dtype: Annotated[
         str, Meta(title="type", description="Data type as the trace names it; `unknown` where it names none.")
     ]
-    busy_ns: Annotated[int, Meta(title="busy in used steps", description="Union of rows of this data type [ns].")]
+    busy_ns: Annotated[int, Meta(title="busy in the steps", description="Union of rows of this data type [ns].")]
     fraction: Annotated[float, Meta(title="share", description="Share of the sum over data types.")]
 
 

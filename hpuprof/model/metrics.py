@@ -53,6 +53,10 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Position beside the page's headline, where the first six that are known show; 0 for none."""
     shown_unknown: bool = False
     """Whether the budget shows it even when it is unknown."""
+    over: str = "steady"
+    """Over which steps: steady (all that recur), or typical (those of one kind and without outliers)."""
+    only_apart: bool = False
+    """Whether the budget shows it only where steady and typical steps differ."""
     in_tab: bool = False
     """Whether TensorBoard's table of runs has it."""
     logged: bool = False
@@ -88,7 +92,8 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="step_time_p50",
         unit="ns",
-        definition="Median of wall_ns over the used steps.",
+        definition="Median of wall_ns over the typical steps.",
+        over="typical",
         label="step time, median",
         budget=10,
         tile=10,
@@ -98,16 +103,56 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="step_time_mean",
         unit="ns",
-        definition="Mean of wall_ns over the used steps: what shares of the step and predictions relate to.",
+        definition="Mean of wall_ns over the steady steps: what the run pays for a step, and what shares relate to.",
         label="step time, mean",
         budget=15,
     ),
     MetricSpec(
+        name="typical_step_time_mean",
+        unit="ns",
+        definition="Mean of wall_ns over the typical steps: what the plan and predictions relate to.",
+        over="typical",
+        label="  of typical steps",
+        budget=16,
+        only_apart=True,
+    ),
+    MetricSpec(
         name="step_time_p90",
         unit="ns",
-        definition="90th percentile (nearest rank) of wall_ns over the used steps.",
+        definition="90th percentile (nearest rank) of wall_ns over the steady steps.",
         label="step time, 90th percentile",
         budget=20,
+    ),
+    MetricSpec(
+        name="slow_steps",
+        unit="count",
+        polarity="none",
+        definition="Steady steps that took much longer than typical ones of their kind: by more than six deviations "
+        "and a fifth.",
+    ),
+    MetricSpec(
+        name="slow_step_share",
+        unit="fraction",
+        definition="Sum of wall_ns of the slow steps over that of the steady steps.",
+        label="  in slow steps",
+        budget=17,
+        only_apart=True,
+    ),
+    MetricSpec(
+        name="pause_fraction",
+        unit="fraction",
+        definition="Sum of above_ns of the slow steps over the sum of wall_ns of the steady steps: what pauses cost of "
+        "the mean step.",
+        label="  cost of pauses",
+        budget=18,
+        only_apart=True,
+    ),
+    MetricSpec(
+        name="left_out_fraction",
+        unit="fraction",
+        polarity="none",
+        definition="Sum of wall_ns of the steps left out or seen once after the first typical step, the last ones of "
+        "recordings aside, over that of all steps.",
     ),
     MetricSpec(
         name="update_time",
@@ -121,15 +166,17 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="step_time_spread",
         unit="fraction",
-        definition="Median absolute deviation of wall_ns over its median, within each rank of three used steps "
-        "or more; the median over ranks.",
+        definition="Median absolute deviation of wall_ns over its median, within each rank of three typical "
+        "steps or more; the median over ranks.",
+        over="typical",
     ),
     MetricSpec(
         name="host_step_time_p50",
         unit="ns",
         polarity="none",
-        definition="Median of host_wall_ns over the used steps of recordings in which the host runs ahead of the "
+        definition="Median of host_wall_ns over the typical steps of recordings in which the host runs ahead of the "
         "device; unknown where it does not, and step_time_p50 is its pace, too.",
+        over="typical",
         label="host's own pace, median",
         budget=22,
     ),
@@ -151,6 +198,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="profiling_slowdown",
         unit="ratio",
+        over="typical",
         definition="step_time_p50 over unprofiled_step_time: how much slower the recorded steps were. Unknown where "
         "typical steps of other kinds hold a tenth of the time or more.",
         label="profiled over unprofiled",
@@ -160,7 +208,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "host_working_fraction",
         "host_working_ns",
         "none",
-        definition="Sum of host_working_ns over the sum of wall_ns of the used steps.",
+        definition="Sum of host_working_ns over the sum of wall_ns of the steady steps.",
         label="host working",
         budget=50,
         tile=30,
@@ -223,7 +271,8 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="launches_per_step",
         unit="count",
-        definition="Median of launches over the used steps.",
+        definition="Median of launches over the typical steps.",
+        over="typical",
         label="launches per step",
         budget=210,
     ),
@@ -247,7 +296,8 @@ METRICS: tuple[MetricSpec, ...] = (
         name="flops_per_step",
         unit="flop",
         polarity="none",
-        definition="Median of flops over the used steps.",
+        definition="Median of flops over the typical steps.",
+        over="typical",
         label="matrix operations",
         budget=221,
     ),

@@ -20,7 +20,7 @@ import msgspec
 
 from hpuprof.model.partial import RankPartial
 
-CODEC_VERSION = 6
+CODEC_VERSION = 7
 MAGIC = b"hpupart"
 _LEVEL = 6  # of zlib: 9 takes twice as long for 1 % less
 _Count = Annotated[int, msgspec.Meta(ge=0)]

@@ -117,9 +117,9 @@ class FileRow(Row, frozen=True, kw_only=True):
 
 
 class RankRow(Row, frozen=True, kw_only=True):
-    """One rank (and stage, action, window) over its used steps: sums of step columns over the sum of wall times."""
+    """One rank (and stage, action, window) over its steady steps: sums of step columns over the sum of wall times."""
 
-    steps_used: Annotated[int, Meta(description="Steps that enter the numbers.")]
+    steps_used: Annotated[int, Meta(description="Typical steps, which enter medians.")]
     steps_total: Annotated[int, Meta(description="Steps found.")]
     step_p50_ns: Annotated[int, Meta(description="Median step time [ns].")]
     step_p90_ns: Annotated[int, Meta(description="90th percentile of step times [ns].")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta
@@ -34,13 +35,24 @@ class StepRow(Row, frozen=True, kw_only=True):
             description="Time that the host was in the step [ns]; wall_ns unless it runs ahead.",
         ),
     ] = None
-    used: Annotated[bool, Meta(description="Whether the step enters medians.")]
+    used: Annotated[bool, Meta(description="Whether the step is typical, and enters medians.")]
+    standing: Annotated[
+        str,
+        Meta(
+            description="typical; recurs (enters means, percentiles and shares, too); once (a row of `step_groups` "
+            "alone); left out (not the loop). Empty in reports of earlier versions."
+        ),
+    ] = ""
+    above_ns: Annotated[
+        int | None,
+        Meta(description="wall_ns less the median of typical steps; of an outlier, less that of its own kind [ns]."),
+    ] = None
     excluded: Annotated[
         str,
         Meta(
             title="excluded as",
-            description="Reason: first, last, warm-up, compiling, graph capture, validation, behind another, "
-            "outlier, another kind; empty when used.",
+            description="Reason: first, last, warm-up, compiling, graph capture, validation, lost rows, "
+            "behind another, outlier, another kind; empty for a typical one.",
         ),
     ]
     host_working_ns: Annotated[
@@ -140,6 +152,25 @@ class StepRow(Row, frozen=True, kw_only=True):
         Meta(description="Union of the MME's rows, or of compute rows launched by matrix operators [ns]."),
     ] = None
 
+    @property
+    def steady(self) -> bool:
+        """Whether it enters means, percentiles and shares."""
+        return self.used or self.standing == "recurs"
+
+    @property
+    def slow(self) -> bool:
+        """Whether it recurs and took much longer than a typical step of its kind."""
+        return self.steady and self.excluded == "outlier" and (self.above_ns or 0) > 0
+
+
+def left_out_of_loop(steps: Sequence[StepRow]) -> list[StepRow]:
+    """Return what is in no number of one recording's loop: left out or seen once, between its typical steps.
+
+    What comes before the first typical step is paid once a run, and the last step is cut by the recording.
+    """
+    first = next((i for i, s in enumerate(steps) if s.used), len(steps))
+    return [s for s in steps[first:] if not s.steady and s.excluded != "last"]
+
 
 class StepKindRow(Row, frozen=True, kw_only=True):
     """One kind of step: steps that launch about the same. Medians are over its typical steps, or all if none is."""
@@ -181,6 +212,57 @@ class StepKindRow(Row, frozen=True, kw_only=True):
     speedup_high: Annotated[float | None, Meta(description="Speed-up of these steps, 95th percentile.")] = None
 
 
+class StepGroupRow(Row, frozen=True, kw_only=True):
+    """Steps of one standing, reason and cause: each step is in one group, so that the times add up to all steps."""
+
+    standing: Annotated[
+        str,
+        Meta(
+            title="standing",
+            description="typical (what medians and estimates are of), recurs (enters means, percentiles and shares, "
+            "too), once (in no number but this row), left out (not the loop).",
+        ),
+    ]
+    reason: Annotated[
+        str, Meta(description="Why they are not typical, as in `steps.excluded`; slow for an outlier that took longer.")
+    ]
+    kind: Annotated[str, Meta(description="Kind of the steps; empty where a reason covers several.")]
+    steps: Annotated[int, Meta(description="Steps of the group.")]
+    every: Annotated[
+        int | None, Meta(description="They come in every n-th step, this is n. None: now and then, or seen once.")
+    ]
+    time_ns: Annotated[int, Meta(title="time", description="Sum of their lengths [ns].")]
+    time_fraction: Annotated[float, Meta(title="of the time", description="Share of the time of all steps.")]
+    above_ns: Annotated[
+        int, Meta(title="longer by", description="Median of `steps.above_ns`: how much longer than typical [ns].")
+    ]
+    cause: Annotated[
+        str,
+        Meta(
+            title="filled by",
+            description="What fills most of the time above a typical step: data loading, garbage collection, callback "
+            "or checkpoint, allocation, compilation, communication, device work, work launched in earlier steps, host "
+            "work, nothing traced on the host. Empty: not longer, or spread over many.",
+        ),
+    ] = ""
+    row: Annotated[str, Meta(description="Name of the operator, annotation or kernel that fills it.")] = ""
+    cost_ns: Annotated[
+        float | None,
+        Meta(
+            title="of the mean",
+            description="What they add to the mean step [ns]; of steps seen once, what they would if that is how often "
+            "they come. None for what is left out.",
+        ),
+    ] = None
+    cost_low_ns: Annotated[
+        float | None,
+        Meta(title="at least", description="That at the fewest such steps that fit the count, 90 % (Poisson) [ns]."),
+    ] = None
+    cost_high_ns: Annotated[
+        float | None, Meta(title="at most", description="That at the most such steps that fit the count [ns].")
+    ] = None
+
+
 class GapCauseRow(Row, frozen=True, kw_only=True):
     """Device idle time of one step by what the host was doing; the rows of a step sum to device_idle_ns."""
 
@@ -207,7 +289,7 @@ class GapRow(Row, frozen=True, kw_only=True):
 
 
 class GapOperatorRow(Row, frozen=True, kw_only=True):
-    """Device idle time of the used steps by cause and host operator; the rows of a cause sum to its idle time."""
+    """Device idle time of the steady steps by cause and host operator; the rows of a cause sum to its idle time."""
 
     cause: Annotated[str, Meta(description="Slug of the cause; see docs/method/definitions.md.")]
     host_row: Annotated[
@@ -220,10 +302,12 @@ class GapOperatorRow(Row, frozen=True, kw_only=True):
     within: Annotated[str, Meta(description="Innermost annotation of the main thread, steps excluded; empty for none.")]
     gaps: Annotated[int, Meta(title="pieces", description="Idle pieces that it covers, wholly or in part.")]
     idle_ns: Annotated[int, Meta(description="Idle time [ns].")]
-    idle_per_step_ns: Annotated[float, Meta(description="idle_ns over used steps [ns].")]
+    idle_per_step_ns: Annotated[float, Meta(description="idle_ns over steady steps [ns].")]
     idle_deviation_ns: Annotated[
         float | None,
-        Meta(description="Standard deviation over used steps of the idle time per step [ns]. None for a single step."),
+        Meta(
+            description="Standard deviation over steady steps of the idle time per step [ns]. None for a single step."
+        ),
     ] = None
 
 
@@ -249,10 +333,12 @@ class ActionRow(Row, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(description="Name as recorded.")]
     kind: Annotated[str, Meta(description="action (Lightning), annotation, or module.")]
-    count: Annotated[int, Meta(description="Spans that start inside used steps.")]
-    count_per_step: Annotated[float, Meta(title="count", description="Spans over used steps.")]
+    count: Annotated[int, Meta(description="Spans that start inside steady steps.")]
+    count_per_step: Annotated[float, Meta(title="count", description="Spans over steady steps.")]
     host_total_ns: Annotated[int, Meta(description="Sum of span lengths [ns].")]
-    host_total_per_step_ns: Annotated[float, Meta(title="host span", description="host_total_ns over used steps [ns].")]
+    host_total_per_step_ns: Annotated[
+        float, Meta(title="host span", description="host_total_ns over steady steps [ns].")
+    ]
     host_p50_ns: Annotated[int, Meta(title="p50", description="Median span [ns].")]
     host_p90_ns: Annotated[int, Meta(title="p90", description="90th percentile of spans [ns].")]
     device_busy_ns: Annotated[
@@ -263,7 +349,7 @@ class ActionRow(Row, frozen=True, kw_only=True):
         ),
     ]
     device_busy_per_step_ns: Annotated[
-        float | None, Meta(title="device busy meanwhile", description="device_busy_ns over used steps [ns].")
+        float | None, Meta(title="device busy meanwhile", description="device_busy_ns over steady steps [ns].")
     ]
 
 
@@ -271,16 +357,16 @@ class OperatorRow(Row, frozen=True, kw_only=True):
     """One framework operator."""
 
     name: Annotated[str, Meta(title="operator", description="Operator name.")]
-    count: Annotated[int, Meta(description="Calls that start inside used steps.")]
-    count_per_step: Annotated[float, Meta(title="calls", description="Calls over used steps.")]
+    count: Annotated[int, Meta(description="Calls that start inside steady steps.")]
+    count_per_step: Annotated[float, Meta(title="calls", description="Calls over steady steps.")]
     host_total_ns: Annotated[
         int, Meta(description="Sum of call durations [ns]; nested calls of the same operator count once.")
     ]
     host_self_ns: Annotated[int, Meta(description="Sum of durations less the operators directly inside [ns].")]
     host_total_per_step_ns: Annotated[
-        float, Meta(title="host total", description="host_total_ns over used steps [ns].")
+        float, Meta(title="host total", description="host_total_ns over steady steps [ns].")
     ]
-    host_self_per_step_ns: Annotated[float, Meta(title="host self", description="host_self_ns over used steps [ns].")]
+    host_self_per_step_ns: Annotated[float, Meta(title="host self", description="host_self_ns over steady steps [ns].")]
     host_p50_ns: Annotated[int, Meta(title="call p50", description="Median call duration [ns].")]
     host_p90_ns: Annotated[int, Meta(title="call p90", description="90th percentile of call durations [ns].")]
     device_total_ns: Annotated[
@@ -291,7 +377,7 @@ class OperatorRow(Row, frozen=True, kw_only=True):
         int | None, Meta(description="Sum of device rows launched directly by the operator [ns].")
     ]
     device_total_per_step_ns: Annotated[
-        float | None, Meta(title="device", description="device_total_ns over used steps [ns].")
+        float | None, Meta(title="device", description="device_total_ns over steady steps [ns].")
     ]
     launches: Annotated[
         int | None, Meta(title="launches (all)", description="Device rows launched directly by the operator.")
@@ -299,8 +385,8 @@ class OperatorRow(Row, frozen=True, kw_only=True):
     shapes: Annotated[int | None, Meta(description="Distinct input shapes. None when shapes were not recorded.")]
     top_shape: Annotated[str | None, Meta(title="most frequent shape", description="Most frequent input shapes.")]
     host_self_deviation_ns: Annotated[
-        float | None, Meta(description="Standard deviation over used steps of host_self_ns per step [ns].")
+        float | None, Meta(description="Standard deviation over steady steps of host_self_ns per step [ns].")
     ] = None
     device_self_deviation_ns: Annotated[
-        float | None, Meta(description="Standard deviation over used steps of device_self_ns per step [ns].")
+        float | None, Meta(description="Standard deviation over steady steps of device_self_ns per step [ns].")
     ] = None

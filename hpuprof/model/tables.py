@@ -6,9 +6,9 @@ made across files. Frames, JSON and its schema, `hpuprof export` and `docs/refer
 in `render.views` shows it. A new field needs `= []`, so that older reports stay readable.
 
 The JSON schema and `docs/reference/columns.md` are generated from the rows. `None` always means: the trace does not
-support this number. Times are int64 ns; fractions lie in [0, 1]. *Used steps* are all but the first, last, warm-up,
-compiling and outlying ones
-and those of another kind; unless a column says otherwise, rows count when they start inside a used step. A column's
+support this number. Times are int64 ns; fractions lie in [0, 1]. *Steady steps* are
+those of the loop that recur, *typical* or *used* ones those of them that are of one kind and no outliers; unless a
+column says otherwise, rows count when they start inside a steady step, and medians are over typical ones. A column's
 `title` is its heading in views where its name without the unit does not suffice.
 """
 
@@ -48,6 +48,7 @@ from hpuprof.model.step_rows import (
     GapOperatorRow,
     GapRow,
     OperatorRow,
+    StepGroupRow,
     StepKindRow,
     StepRow,
     ThreadRow,
@@ -60,6 +61,7 @@ class FileTables(msgspec.Struct, frozen=True, kw_only=True):
 
     steps: list[StepRow]
     step_kinds: list[StepKindRow] = []
+    step_groups: list[StepGroupRow] = []
     gap_causes: list[GapCauseRow]
     gaps: list[GapRow]
     gap_operators: list[GapOperatorRow] = []
@@ -107,6 +109,6 @@ FILE_TABLES: tuple[str, ...] = FileTables.__struct_fields__
 TABLES: tuple[str, ...] = tuple(sorted(ROWS, key=lambda name: name in FILE_TABLES))
 """Names of all tables, those of the whole run first."""
 
-_HELD = ("steps", "step_kinds", "threads", "launches", "memory", "precision", "intel")
+_HELD = ("steps", "step_kinds", "step_groups", "threads", "launches", "memory", "precision", "intel")
 LATE_TABLES: tuple[str, ...] = tuple(name for name in FILE_TABLES if name not in _HELD)
 """Tables needed across ranks only as rows of the report; they are not kept in memory while ranks are combined."""

@@ -11,6 +11,9 @@ from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedy import Remedy
 from hpuprof.planning.situation import Situation
 
+_NOT_LINKED = "not_linked", "device rows are not linked to the calls that launched them", ""
+_NO_DEVICE = "no_device_rows", "the trace holds no device rows", "a trace with device activity"
+
 
 def refusal_of(part: RankPartial, *, replayed: bool) -> Refusal | None:
     """Return why a recording has no plan; None where it has one.
@@ -31,16 +34,20 @@ def refused(refusal: Refusal) -> list[PlanRow]:
     return [_row(remedy, refusal.reason, refusal.why, refusal.need) for remedy in REMEDIES]
 
 
-def not_linked(situation: Situation) -> Iterator[PlanRow]:
-    """Yield the remedies that need each call's device rows, where the recording does not link them."""
+def not_by_call(situation: Situation, off: float | None) -> Iterator[PlanRow]:
+    """Yield the remedies that need the steps call by call, where the recording does not give them.
+
+    `off`: the error of replaying them launch by launch; None where they cannot be.
+    """
     if situation.calls is not None:
         return
-    device = situation.view.device_traced
-    why = "device rows are not linked to the calls that launched them" if device else "the trace holds no device rows"
+    reason, why, needs = _NOT_LINKED if situation.view.device_traced else _NO_DEVICE
+    if off is not None:
+        why = f"replayed launch by launch, the recorded steps are {100 * off:.0f} % off"
+        reason, needs = "not_explained", "A recording of more steps."
     for remedy in REMEDIES:
         if remedy.by_call:
-            needs = remedy.needs if device else "a trace with device activity"
-            yield _row(remedy, "not_linked" if device else "no_device_rows", why, needs)
+            yield _row(remedy, reason, why, needs or remedy.needs)
 
 
 def _row(remedy: Remedy, reason: str, why: str, needs: str) -> PlanRow:

@@ -16,7 +16,7 @@ from hpuprof.graph_mode.verdict import Decision, decide
 from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import PlanRow
-from hpuprof.planning.abstain import not_linked, refusal_of, refused
+from hpuprof.planning.abstain import not_by_call, refusal_of, refused
 from hpuprof.planning.pricing import Pricing
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedies.faster import shortened_parts
@@ -74,7 +74,8 @@ def plan_rows(
     found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
     told = partial.prediction is not None and partial.prediction.base != "profiled"
     plan = Plan(pricing, found, decision, family, told, _alike(partial, len(pricing.base)))
-    return [*plan.rows(chosen), *unknown, *not_linked(situation)]
+    off = partial.prediction.fell_back if partial.prediction is not None else None
+    return [*plan.rows(chosen), *unknown, *not_by_call(situation, off)]
 
 
 def _alike(partial: RankPartial, samples: int) -> Floats:

@@ -13,6 +13,7 @@ from hpuprof.render.text import MIN_WIDTH, Paper
 from hpuprof.render.what_to_do import Line, what_to_do
 from hpuprof.report.headline import SMALLEST_SHARE
 from hpuprof.report.model import Report
+from hpuprof.report.pauses import PAUSES
 
 LINES = 25
 """Of a card at most, 80 columns wide."""
@@ -34,6 +35,8 @@ _PHASES = {
 _IDLE = ("idle", "·")
 _UNLIKE = 0.1
 """By what share mean and median step time differ where both are told."""
+_APART = 0.02
+"""By what share the mean differs from that of typical steps where both are told."""
 
 
 @dataclass
@@ -138,9 +141,15 @@ def _step(report: Report, paper: Paper, width: int) -> None:
     paper.line(f"{f'{report.headline.unit.capitalize()} {duration(mean)}':{width - _BAR - 1}} {bar[:_BAR]}")
     said = [f"{sign} {words} {percent(share)}" for words, sign, share in parts]
     why = ", ".join(f"{cause} {share}" for cause, share in causes(report).rows[:3])
-    if median and abs(median / mean - 1) > _UNLIKE:
+    typical = report.metrics["typical_step_time_mean"].value
+    if typical and abs(typical / mean - 1) > _APART:
+        said.insert(0, f"(a typical one {duration(typical)})")
+    elif median and abs(median / mean - 1) > _UNLIKE:
         said.insert(0, f"(median {duration(median)})")
     paper.line(_cut("  ".join(said) + (f": {why}" if idle and why else ""), 2 * width - 10))
+    pauses = next((finding for finding in report.findings if finding.code == PAUSES.code), None)
+    if pauses is not None:
+        paper.line(_cut(f"{pauses.title}: {pauses.evidence}", 2 * width - 10))
 
 
 def _change(line: Line, paper: Paper, width: int, *, advice: int) -> None:

@@ -23,7 +23,7 @@ def compared_step_times(comparison: Comparison) -> go.Figure | None:
     for name, side in sides:
         times = side.step_times_ns
         how = {"marker": {"color": "rgba(68,119,170,0.6)", "size": 9}, "showlegend": name == "A"}
-        points(figure, [f"{name}: {duration(v)}" for v in times], times, [name] * len(times), name="used step", **how)
+        points(figure, [f"{name}: {duration(v)}" for v in times], times, [name] * len(times), name="step", **how)
     for name, metric, colour in _LINES:
         change = comparison.change(metric)
         known = [(s, v) for s, v in (("B", change.b), ("A", change.a)) if v is not None] if change else []

@@ -16,6 +16,7 @@ from hpuprof.render.text import Paper
 
 _WHAT = {
     "gap": "idle",
+    "step_group": "steps",
     "gap_operator": "idle at",
     "engine": "engine",
     "operator": "operator",

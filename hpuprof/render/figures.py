@@ -118,19 +118,25 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
 def step_times(report: Report) -> go.Figure | None:
     """Distribution of step times: a point for each step, and median and 90th percentile of each rank as lines.
 
-    At most 32 ranks and 200 steps of each. Steps that are left out of medians are hollow.
+    At most 32 ranks and 200 steps of each. Steps that recur but are not typical are diamonds, others that are left out
+    of medians hollow.
     """
     chosen = rows_of(report, "ranks")[:MAX_POINT_RANKS]
     ranks = [f"rank {r.rank}" for r in chosen]
     steps = by_rank(rows_of(report, "steps"))
     figure = blank(height=150 + 30 * len(chosen))
     drawn = False
-    for name, used in (("used step", True), ("excluded", False)):
-        shown = [s for r in chosen for s in steps.get(r.rank, [])[:MAX_POINT_STEPS] if s.used is used]
+    for name, used, steady, symbol in (
+        ("typical step", True, True, "circle"),
+        ("recurs", False, True, "diamond"),
+        ("left out", False, False, "circle-open"),
+    ):
+        mine = [s for r in chosen for s in steps.get(r.rank, [])[:MAX_POINT_STEPS]]
+        shown = [s for s in mine if (s.used, s.steady) == (used, steady)]
         if not shown:
             continue
         drawn = True
-        colour, symbol = ("rgba(68,119,170,0.6)", "circle") if used else ("#999999", "circle-open")
+        colour = "rgba(68,119,170,0.6)" if steady else "#999999"
         why = [f" ({s.excluded})" if s.excluded else "" for s in shown]
         texts = [f"rank {s.rank}, step {s.step}{w}: {duration(s.wall_ns)}" for s, w in zip(shown, why, strict=True)]
         marker = {"color": colour, "size": 9, "symbol": symbol}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from hpuprof.report.model import Report
 def to_json(report: Report) -> str:
     """Return files, steps in short, diagnostics as one JSON document."""
     data = report.data
-    keep = ("rank", "stage", "action", "window", "step", "label", "start_ns", "wall_ns", "used", "excluded")
+    keep = ("rank", "stage", "action", "window", "step", "label", "start_ns", "wall_ns", "used", "standing", "excluded")
     document: dict[str, Any] = {
         "files": msgspec.to_builtins(data.files),
         "steps": [{k: getattr(s, k) for k in keep} for s in data.steps],
@@ -35,8 +36,9 @@ def to_text(report: Report, *, width: int = 80) -> str:
         )
         lines.append(shorten(f.path, width))
         steps = [s for s in report.data.steps if s.recording == f.recording]
-        excluded = sorted({s.excluded for s in steps if s.excluded})
-        left_out = ", ".join(f"{sum(1 for s in steps if s.excluded == reason)} {reason}" for reason in excluded)
+        out = Counter(s.excluded for s in steps if not s.steady)
+        left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(out.items()))
+        recur = sum(s.steady for s in steps) - f.steps_used
         device = " ".join(
             w for w in (f.device_name or "", size(f.device_memory_bytes) if f.device_memory_bytes else "") if w
         )
@@ -54,7 +56,8 @@ def to_text(report: Report, *, width: int = 80) -> str:
             ),
             (
                 "steps",
-                f"{f.steps_used} of {f.steps_total} used, from {f.step_source} {f.step_name}".rstrip()
+                f"{f.steps_used} of {f.steps_total} typical{f', {recur} more recur' if recur else ''}, from "
+                f"{f.step_source} {f.step_name}".rstrip()
                 + (f"; left out: {left_out}" if left_out else ""),
             ),
             ("ignored", ", ".join(f"{n:,} {c}" for c, n in f.ignored.items())),

@@ -20,7 +20,7 @@ class Outline:
 
 
 BEFORE_GRAPH_MODE = (
-    Outline("timeline", "Steps in time", "timeline", "step_kinds steps"),
+    Outline("timeline", "Steps in time", "timeline", "step_kinds step_groups steps"),
     Outline("step-times", "Step times", "step_times"),
     Outline("engines", "Engines", "engines", "engines overlaps"),
     Outline(
@@ -72,8 +72,8 @@ _CHARTS = (
     Chart(
         "step_times",
         "Distribution of step times: a point for each step, lines for median and 90th percentile of each rank.",
-        "Hollow points are steps excluded from medians (first, last, warm-up, compiling, validation, outliers). At "
-        "most 32 ranks, 200 steps each.",
+        "Diamonds are steps that recur but are not typical; hollow points are left out (first, last, warm-up, "
+        "compiling, validation, seen once). At most 32 ranks, 200 steps each.",
     ),
     Chart(
         "engines",

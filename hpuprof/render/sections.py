@@ -45,7 +45,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
     ]
     if lead:
         found += [
-            _kinds(data, lead),
+            *(_several(name, data, lead) for name in ("step_kinds", "step_groups")),
             _view("gaps", data, lead, top),
             _actions(data, lead, top),
             *(
@@ -114,9 +114,9 @@ def _view(name: str, data: ReportData, lead: RankRow | None, top: int | None) ->
     return view.section(view.rows(data, lead), top=top, whose=whose(data, lead))
 
 
-def _kinds(data: ReportData, lead: RankRow) -> Section | None:
-    """Return the kinds of steps; a single one needs no table."""
-    section = _view("step_kinds", data, lead, None)
+def _several(name: str, data: ReportData, lead: RankRow) -> Section | None:
+    """Return the kinds or groups of steps; a single one needs no table."""
+    section = _view(name, data, lead, None)
     return section if section and len(section.rows) > 1 else None
 
 
@@ -133,7 +133,8 @@ def gates(results: Sequence[GateResult]) -> Section:
 
 def told(report: Report, specs: Sequence[MetricSpec]) -> list[tuple[MetricSpec, Metric]]:
     """Return those metrics that are known, or are shown as unknown."""
-    found = [(spec, report.metrics[spec.name]) for spec in specs]
+    mean, typical = (report.metrics[name].value for name in ("step_time_mean", "typical_step_time_mean"))
+    found = [(spec, report.metrics[spec.name]) for spec in specs if mean != typical or not spec.only_apart]
     return [(spec, metric) for spec, metric in found if metric.value is not None or spec.shown_unknown]
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from hpuprof.model.tables import RankRow
 from hpuprof.render.column_words import CAUSE, described, format_of
-from hpuprof.render.formats import UNKNOWN, clean, percent
+from hpuprof.render.formats import UNKNOWN, clean, duration, percent
 from hpuprof.report.model import ReportData
 
 AS_ASKED = -1
@@ -34,6 +34,9 @@ MADE = {
     ),
     "waiter": Made(of=lambda r: f"{r.rank}{' straggler' if r.straggler else ''}"),
     "gap_cause": Made(of=lambda g: f"{CAUSE[g.cause]} ({percent(g.cause_fraction)})"),
+    "which": Made(of=lambda g: ": ".join(w for w in (g.standing, g.reason, g.cause) if w)),
+    "comes": Made(of=lambda g: f"every {g.every}" if g.every else "", align="r"),
+    "price": Made(of=lambda g: "" if g.cost_ns is None else duration(g.cost_ns), align="r"),
     "engines": Made(of=lambda o: f"{o.engine_a} and {o.engine_b}"),
     "collective": Made(of=lambda c: f"{c.op} {c.group_ranks}"),
     "process_group": Made(of=lambda g: f"{g.text or g.group or 'unnamed'} {g.ranks}"),

@@ -41,6 +41,18 @@ _VIEWS = (
         top=None,
     ),
     View(
+        "step_groups",
+        "All steps: typical, recurring, seen once, left out",
+        "which=steps steps=count comes=come time_ns above_ns=longer price=of_the_mean",
+        page="standing reason kind steps every time_ns time_fraction above_ns cause row cost_ns cost_low_ns "
+        "cost_high_ns",
+        page_title="All steps",
+        page_note="Each step is in one group. Medians and estimates are of typical steps; means, percentiles, shares "
+        "and gates of these and of what recurs.",
+        id="group-table",
+        top=None,
+    ),
+    View(
         "engines",
         "Engines, per step",
         "engine lanes rows_per_step busy_ns busy_fraction",

@@ -19,13 +19,14 @@ from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.schema import Cause
-from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow, StepKindRow
+from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow, StepKindRow, StepRow
 from hpuprof.ranks.rank_tables import AcrossRanks, Main, across_ranks
 from hpuprof.report.findings import culprit, find
 from hpuprof.report.headline import headline
-from hpuprof.report.headline_metrics import UsedSteps, build_metrics, overlap_degree, share
+from hpuprof.report.headline_metrics import SteadySteps, build_metrics, overlap_degree, share
 from hpuprof.report.job_plan import plan_of, unit_of
 from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
+from hpuprof.report.pause_lines import of_typical_steps
 from hpuprof.report.recordings import RecordingKind, kind_of, recording_kinds
 from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.rule import Context
@@ -59,13 +60,15 @@ def combine(
         name: [row for i, (who, part) in enumerate(done) if i in shown[name] for row in stamped(part, name, who)]
         for name in FILE_TABLES
     }
-    of_file = [UsedSteps.of([part], _idle_by_cause(part)) for _, part in done]
+    of_file = [SteadySteps.of([part], _idle_by_cause(part)) for _, part in done]
     ranks = [_rank_row(who, part, used) for (who, part), used in zip(done, of_file, strict=True)]
     kind = next(iter(recording_kinds(who for who, _ in done)), RecordingKind("", ""))
     chosen = _choose(done, kind)
     main = [(ranks[i], done[i][1]) for i in chosen]
-    used = UsedSteps.joined([of_file[i] for i in chosen])
-    population = _population(main, used, kind)
+    used = SteadySteps.joined([of_file[i] for i in chosen])
+    population = {
+        over: _population(main, steps, kind) for over, steps in (("steady", used.steps), ("typical", used.typical))
+    }
     across = across_ranks(
         main,
         clock=clock if isinstance(clock, str) else "manifest",
@@ -82,6 +85,7 @@ def combine(
     findings = _findings(context, [of_file[i] for i in chosen])
     held_up = culprit(context, findings)
     plan = plan_of(main, by_kind.answer, across.named, findings, across.divided)
+    graph_mode = of_typical_steps(by_kind.answer, plan)
     diagnostics = [row for who, part in done for row in stamped(part, "diagnostics", who)]
     diagnostics += [
         *_file_diagnostics(failed, skipped),
@@ -94,10 +98,10 @@ def combine(
     return ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
-        headline=headline(_bound(used), context, population, held_up, plan),
+        headline=headline(_bound(used), context, _of_both(population["steady"], used), held_up, plan),
         metrics=metrics,
         findings=findings,
-        graph_mode=by_kind.answer,
+        graph_mode=graph_mode,
         plan=plan,
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
         files=[_file_row(who, part) for who, part in done],
@@ -154,37 +158,37 @@ def _file_row(who: Identity, part: RankPartial) -> FileRow:
 
 
 def _idle_by_cause(part: RankPartial) -> dict[Cause, int]:
-    used = {s.step for s in part.steps if s.used}
+    steady = {s.step for s in part.steps if s.steady}
     totals: dict[str, int] = defaultdict(int)
     for row in part.gap_causes:
-        if row.step in used:
+        if row.step in steady:
             totals[row.cause] += row.idle_ns
     return dict(sorted((Cause[name.upper()], idle_ns) for name, idle_ns in totals.items()))
 
 
-def _context(main: Main, used: UsedSteps, across: AcrossRanks, metrics: Sequence[Metric]) -> Context:
+def _context(main: Main, used: SteadySteps, across: AcrossRanks, metrics: Sequence[Metric]) -> Context:
     values = {m.name: m.value for m in metrics}
     return Context(main, values, used.idle_shares if used.sound else {}, across)
 
 
-def _findings(context: Context, used: Sequence[UsedSteps]) -> list[Finding]:
-    """Find what is worth acting on; `used`: the used steps of each recording of the context."""
+def _findings(context: Context, used: Sequence[SteadySteps]) -> list[Finding]:
+    """Find what is worth acting on; `used`: the steady steps of each recording of the context."""
     late = {w.rank for w in context.across.waits if w.straggler}
     others = [i for i, (row, _) in enumerate(context.main) if late and row.rank not in late]
     if not others:
         return find(context)
-    joined = UsedSteps.joined([used[i] for i in others])
-    metrics = build_metrics(joined, context.across, "")
+    joined = SteadySteps.joined([used[i] for i in others])
+    metrics = build_metrics(joined, context.across, {})
     return find(context, _context([context.main[i] for i in others], joined, context.across, metrics))
 
 
-def _bound(used: UsedSteps) -> Bound:
+def _bound(used: SteadySteps) -> Bound:
     columns = ("device_busy_ns", "exposed_communication_ns", "exposed_copy_ns")
     busy, communication, copy = (share(used.steps, column) for column in columns)
     return decide(busy, communication or 0.0, copy or 0.0, used.idle_shares, sound=used.sound)
 
 
-def _rank_row(who: Identity, part: RankPartial, used: UsedSteps) -> RankRow:
+def _rank_row(who: Identity, part: RankPartial, used: SteadySteps) -> RankRow:
     shares: dict[str, Any] = {
         name: share(used.steps, BY_NAME[name].column)
         for name in RankRow.__struct_fields__
@@ -193,9 +197,9 @@ def _rank_row(who: Identity, part: RankPartial, used: UsedSteps) -> RankRow:
     bound = _bound(used)
     return RankRow(
         **who.recording,
-        steps_used=len(used.steps),
+        steps_used=len(used.typical),
         steps_total=len(part.steps),
-        step_p50_ns=percentile(used.walls, 0.5) or 0,
+        step_p50_ns=percentile(used.typical_walls, 0.5) or 0,
         step_p90_ns=percentile(used.walls, 0.9) or 0,
         **shares,
         overlap_degree=overlap_degree(used.steps),
@@ -205,12 +209,18 @@ def _rank_row(who: Identity, part: RankPartial, used: UsedSteps) -> RankRow:
     )
 
 
-def _population(main: Main, used: UsedSteps, kind: RecordingKind) -> str:
+def _population(main: Main, steps: Sequence[StepRow], kind: RecordingKind) -> str:
     total, passes = sum(len(part.steps) for _, part in main), unit_of(main) == "pass"
     ranks = len({row.rank for row, _ in main})
     of = f" of {kind}" if any(kind) else ""
-    counted = "one pass" if passes else f"{len(used.steps)} of {total} steps"
+    counted = "one pass" if passes else f"{len(steps)} of {total} steps"
     return f"{counted}{of}, {ranks} rank{'s' if ranks != 1 else ''}"
+
+
+def _of_both(population: str, used: SteadySteps) -> str:
+    """Say how many of the steady steps are typical, where not all are."""
+    steady, typical = len(used.steps), len(used.typical)
+    return population.replace(" steps", f" steps ({typical} typical)", 1) if typical < steady else population
 
 
 def _file_diagnostics(failed: Sequence[FailedFile], skipped: Sequence[Skipped]) -> list[DiagnosticRow]:

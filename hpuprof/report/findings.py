@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from hpuprof.model.tables import SuspectRow
 from hpuprof.report.model import Finding
+from hpuprof.report.pauses import PAUSES, shares
 from hpuprof.report.rank_findings import EXPLAINS, RANK_RULES
 from hpuprof.report.rule import Context, Found, Rule
 from hpuprof.report.step_findings import STEP_RULES
 
-RULES: tuple[Rule, ...] = tuple(sorted((*STEP_RULES, *RANK_RULES), key=lambda rule: rule.code))
+RULES: tuple[Rule, ...] = tuple(sorted((*STEP_RULES, *RANK_RULES, PAUSES), key=lambda rule: rule.code))
 BY_CODE: dict[str, Rule] = {rule.code: rule for rule in RULES}
 
 
@@ -62,7 +63,8 @@ def _explained(context: Context, rest: Context | None, found: Mapping[str, Found
 
     Exposed communication is explained by waiting if less than its limit would be left without that. A straggler
     explains that ranks are uneven, if it is the uneven one, and what is found with it but not on the other ranks.
-    Kernels shorter than their launch cost nothing but the idle time of slow launching.
+    Kernels shorter than their launch cost nothing but the idle time of slow launching. Pauses explain what
+    typical steps do not show.
     """
     out: dict[str, str] = {}
     for cause in (code for code in WAITING if code in found):
@@ -77,6 +79,10 @@ def _explained(context: Context, rest: Context | None, found: Mapping[str, Found
         out["HP214"] = "HP230"
     if straggler and rest is not None:
         out |= {rule.code: "HP230" for rule in STEP_RULES if rule.code in found and not _test(rule, rest)}
+    if PAUSES.code in found:
+        for code, share in shares(context).items():
+            if code in found and (found[code].saves or 0.0) - share < BY_CODE[code].limit:
+                out.setdefault(code, PAUSES.code)
     if "HP201" in found and "HP201" not in out and "HP207" in found:
         out.setdefault("HP207", "HP201")
     return out

@@ -141,12 +141,12 @@ def _unknown(values: Mapping[str, Value], parts: Sequence[RankPartial]) -> tuple
 
 
 def _slowest(parts: Sequence[RankPartial]) -> str:
-    """Name the operator with the most time of its own in the used steps of all recordings."""
+    """Name the operator with the most time of its own in the steady steps of all recordings."""
     own: Counter[str] = Counter()
     for row in (row for part in parts for row in part.operators):
         own[row.name] += row.host_self_ns
     name, ns = min(own.items(), key=lambda found: (-found[1], found[0]), default=("", 0))
-    wall = sum(s.wall_ns for part in parts for s in part.steps if s.used)
+    wall = sum(s.wall_ns for part in parts for s in part.steps if s.steady)
     return f"; the slowest operator is {name}, {_percent(ns / wall)} by itself" if ns and wall else ""
 
 

@@ -16,24 +16,25 @@ from hpuprof.model.arrays import Ints, median
 from hpuprof.model.metrics import METRICS, Metric, MetricSpec, Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
+from hpuprof.model.step_rows import left_out_of_loop
 from hpuprof.model.tables import StepRow
 from hpuprof.ranks.rank_tables import AcrossRanks, rank_metrics
 
 
-class UsedSteps(Struct, frozen=True, dict=True):
-    """The population of a metric: the chosen recordings, their used steps, their idle time by cause [ns]."""
+class SteadySteps(Struct, frozen=True, dict=True):
+    """The population of a metric: the chosen recordings, their steady steps, their idle time by cause [ns]."""
 
     steps: Sequence[StepRow]
     parts: Sequence[RankPartial]
     idle: Mapping[Cause, int]
 
     @classmethod
-    def of(cls, parts: Sequence[RankPartial], idle: Mapping[Cause, int]) -> UsedSteps:
-        """Take the used steps of these recordings."""
-        return cls([s for part in parts for s in part.steps if s.used], parts, idle)
+    def of(cls, parts: Sequence[RankPartial], idle: Mapping[Cause, int]) -> SteadySteps:
+        """Take the steady steps of these recordings."""
+        return cls([s for part in parts for s in part.steps if s.steady], parts, idle)
 
     @classmethod
-    def joined(cls, several: Sequence[UsedSteps]) -> UsedSteps:
+    def joined(cls, several: Sequence[SteadySteps]) -> SteadySteps:
         """Take several populations as one."""
         idle: dict[Cause, int] = {}
         for one in several:
@@ -44,6 +45,21 @@ class UsedSteps(Struct, frozen=True, dict=True):
             [p for one in several for p in one.parts],
             dict(sorted(idle.items())),
         )
+
+    @cached_property
+    def typical(self) -> list[StepRow]:
+        """The typical ones of them, which medians are of."""
+        return [s for s in self.steps if s.used]
+
+    @cached_property
+    def slow(self) -> list[StepRow]:
+        """Those that took much longer than typical steps of their kind."""
+        return [s for s in self.steps if s.slow]
+
+    @cached_property
+    def typical_walls(self) -> Ints:
+        """Lengths of the typical ones [ns]."""
+        return np.array([s.wall_ns for s in self.typical], dtype=np.int64)
 
     @cached_property
     def walls(self) -> Ints:
@@ -66,16 +82,16 @@ class UsedSteps(Struct, frozen=True, dict=True):
         return bool(self.parts) and all(part.sound for part in self.parts)
 
 
-def build_metrics(used: UsedSteps, across: AcrossRanks, population: str) -> list[Metric]:
-    """Return every headline metric, in the order of the registry."""
+def build_metrics(used: SteadySteps, across: AcrossRanks, population: Mapping[str, str]) -> list[Metric]:
+    """Return every headline metric, in the order of the registry; `population`: in words, by what a metric is over."""
     of_ranks = rank_metrics(across)
     return [
-        spec.metric(of_ranks[spec.name] if spec.name in of_ranks else _value(spec, used), population)
+        spec.metric(of_ranks[spec.name] if spec.name in of_ranks else _value(spec, used), population.get(spec.over, ""))
         for spec in METRICS
     ]
 
 
-def _value(spec: MetricSpec, used: UsedSteps) -> Value:
+def _value(spec: MetricSpec, used: SteadySteps) -> Value:
     if spec.column:
         return share(used.steps, spec.column)
     if spec.cause is not None:
@@ -112,7 +128,7 @@ def _matrix_efficiency(steps: Sequence[StepRow]) -> float | None:
     return found if found is not None and found <= 1 else None
 
 
-def _spread(used: UsedSteps) -> float | None:
+def _spread(used: SteadySteps) -> float | None:
     spreads = []
     for part in used.parts:
         walls = np.array([s.wall_ns for s in part.steps if s.used], dtype=np.float64)
@@ -121,29 +137,41 @@ def _spread(used: UsedSteps) -> float | None:
     return float(median(spreads)) if spreads else None
 
 
-def _host_pace(used: UsedSteps) -> Value:
+def _host_pace(used: SteadySteps) -> Value:
     ahead = [p for p in used.parts if any(s.wall_ns != s.host_wall_ns for s in p.steps)]
     walls = [s.host_wall_ns for p in ahead for s in p.steps if s.used and s.host_wall_ns is not None]
     return percentile(np.array(walls, dtype=np.int64), 0.5)
 
 
-def _outside(used: UsedSteps) -> float | None:
+def _of_wall(used: SteadySteps, ns: int) -> float | None:
+    return ns / used.wall if used.wall else None
+
+
+def _left_out(used: SteadySteps) -> float | None:
+    out, whole = 0, 0
+    for part in used.parts:
+        out += sum(s.wall_ns for s in left_out_of_loop(part.steps))
+        whole += sum(s.wall_ns for s in part.steps)
+    return out / whole if whole else None
+
+
+def _outside(used: SteadySteps) -> float | None:
     busy = sum(p.file.device_busy_ns or 0 for p in used.parts)
     return sum(p.file.device_outside_ns or 0 for p in used.parts) / busy if busy else None
 
 
-def _unprofiled(used: UsedSteps) -> Value:
+def _unprofiled(used: SteadySteps) -> Value:
     timed = [p.file.unprofiled_step_ns for p in used.parts if p.file.unprofiled_step_ns is not None]
     return percentile(np.array(timed, dtype=np.int64), 0.5)
 
 
-def _slowdown(used: UsedSteps) -> float | None:
-    profiled, bare = percentile(used.walls, 0.5), _unprofiled(used)
+def _slowdown(used: SteadySteps) -> float | None:
+    profiled, bare = percentile(used.typical_walls, 0.5), _unprofiled(used)
     mixed = any(not k.used and k.typical and k.time_fraction >= MATTERS for part in used.parts for k in part.step_kinds)
     return profiled / bare if bare and profiled is not None and not mixed else None
 
 
-def _update(used: UsedSteps) -> float | None:
+def _update(used: SteadySteps) -> float | None:
     times = [_update_of(part) for part in used.parts]
     known = [ns for ns in times if ns is not None]
     return float(median(known)) if known else None
@@ -159,21 +187,26 @@ def _update_of(part: RankPartial) -> float | None:
     return float((every - 1) * median(gathering or [0]) + median(updating))
 
 
-def _short_launches(used: UsedSteps) -> float | None:
+def _short_launches(used: SteadySteps) -> float | None:
     rows = [r for p in used.parts for r in p.launches if r.call == "(all)" and r.short_fraction is not None]
     total = sum(r.linked for r in rows)
     return sum((r.short_fraction or 0.0) * r.linked for r in rows) / total if total else None
 
 
-def _peak_memory(used: UsedSteps) -> int | None:
+def _peak_memory(used: SteadySteps) -> int | None:
     peaks = (r.peak_allocated_bytes for p in used.parts for r in p.memory if r.space == "device")
     return max((peak for peak in peaks if peak is not None), default=None)
 
 
-_COMPUTED: dict[str, Callable[[UsedSteps], Value]] = {
-    "step_time_p50": lambda used: percentile(used.walls, 0.5),
+_COMPUTED: dict[str, Callable[[SteadySteps], Value]] = {
+    "step_time_p50": lambda used: percentile(used.typical_walls, 0.5),
     "step_time_mean": lambda used: used.wall / len(used.walls) if len(used.walls) else None,
+    "typical_step_time_mean": lambda used: float(used.typical_walls.mean()) if used.typical else None,
     "step_time_p90": lambda used: percentile(used.walls, 0.9),
+    "slow_steps": lambda used: len(used.slow) if used.steps else None,
+    "slow_step_share": lambda used: _of_wall(used, sum(s.wall_ns for s in used.slow)),
+    "pause_fraction": lambda used: _of_wall(used, sum(s.above_ns or 0 for s in used.slow)),
+    "left_out_fraction": _left_out,
     "step_time_spread": _spread,
     "host_step_time_p50": _host_pace,
     "device_outside_fraction": _outside,
@@ -181,10 +214,10 @@ _COMPUTED: dict[str, Callable[[UsedSteps], Value]] = {
     "profiling_slowdown": _slowdown,
     "overlap_degree": lambda used: overlap_degree(used.steps),
     "update_time": _update,
-    "launches_per_step": lambda used: float(median([s.launches for s in used.steps])) if used.steps else None,
+    "launches_per_step": lambda used: float(median([s.launches for s in used.typical])) if used.typical else None,
     "short_launch_fraction": _short_launches,
     "peak_device_memory": _peak_memory,
-    "flops_per_step": lambda used: _median([s.flops for s in used.steps]),
+    "flops_per_step": lambda used: _median([s.flops for s in used.typical]),
     "hardware_flops_utilisation": lambda used: share(used.steps, "at_peak_ns"),
     "model_flops_utilisation": lambda used: share(used.steps, "model_at_peak_ns"),
     "matrix_efficiency": lambda used: _matrix_efficiency(used.steps),

@@ -17,6 +17,8 @@ from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import Main
 from hpuprof.report.model import Finding
+from hpuprof.report.pause_lines import with_pauses
+from hpuprof.report.pauses import find_pauses
 from hpuprof.report.rank_findings import name_of
 
 KEEP_PACE = "keep_pace"
@@ -65,6 +67,8 @@ def plan_of(
         rows = _with_even_ranks(rows, now, _balanced(divided, blamed=staged), even, graph.base_range_ns)
     elif now is not None and suspect is not None and held[1] >= LEAST:
         rows = _with_even_ranks(rows, now, _keeping_pace(suspect), held, graph.base_range_ns)
+    if now is not None:
+        rows = with_pauses(rows, now, find_pauses(main), len({row.rank for row, _ in main}))
     return [msgspec.structs.replace(row, **lead.who) for row in _with_effects(rows, findings)]
 
 

@@ -52,7 +52,19 @@ mtia artemis meta cuda rocm xpu accelerator superchip server edition workstation
 _MODEL = re.compile(r"[A-Z]{0,3}\d{1,5}[A-Za-z]{0,3}|[A-Za-z]?")
 _SUFFIX = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.csv)(?:\.gz)?$|\.gz$")
 _OWN = frozenset(
-    {"definition", "advice", "title", "unit", "polarity", "code", "severity", "provenance", "excluded", "fix"}
+    {
+        "definition",
+        "advice",
+        "title",
+        "unit",
+        "polarity",
+        "code",
+        "severity",
+        "provenance",
+        "excluded",
+        "standing",
+        "fix",
+    }
 )
 """Fields that hold hpuprof's own words."""
 _PROSE = frozenset({"sentence", "population", "evidence", "text", "gate"})

@@ -50,8 +50,8 @@ class Context(Struct, frozen=True):
         return float(self.values.get(name) or 0.0)
 
     def share(self, column: str) -> float:
-        """Return a column's share of the used steps; unknown values count as 0."""
-        steps = [s for _, part in self.main for s in part.steps if s.used]
+        """Return a column's share of the steady steps; unknown values count as 0."""
+        steps = [s for _, part in self.main for s in part.steps if s.steady]
         wall = sum(s.wall_ns for s in steps)
         return sum(getattr(s, column) or 0 for s in steps) / wall if wall else 0.0
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from hpuprof.analysis.evidence import synchronous
 from hpuprof.analysis.host_calls import Awaited, HostCallKind, program_tracks
+from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_completion import unrecorded_until
@@ -27,7 +28,7 @@ from hpuprof.analysis.step_search import LaunchedWork
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialect_activities import frees_memory
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask, distinct, kinds_of, median
-from hpuprof.model.intervals import EMPTY, Intervals, measure, union
+from hpuprof.model.intervals import EMPTY, Intervals, measure, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.constants import PROFILER_ROWS
@@ -340,7 +341,7 @@ def _choose_steps(view: RankView, launches: Ints, starts: Ints) -> Ints:
 
     The cut takes the run whose mean is closest to that of all used steps, and of those the one nearest the middle.
     """
-    steps, used = view.steps, neighbours(view, view.hosts.blocked)
+    steps, used = view.steps, neighbours(view, waits_for_device(view.hosts))
     if not len(used):
         return used
     count = np.sort(launches)
@@ -352,19 +353,25 @@ def _choose_steps(view: RankView, launches: Ints, starts: Ints) -> Ints:
     if len(used) <= keep:
         return used
     sums = np.cumsum(np.append(0, steps.wall[used]))
-    off = np.abs((sums[keep:] - sums[:-keep]) / keep - steps.wall[steps.used].mean())
+    off = np.abs((sums[keep:] - sums[:-keep]) / keep - steps.wall[steps.like(used)].mean())
     aside = np.abs(np.arange(len(off)) - (len(used) - keep) // 2)
     first = int(np.lexsort((aside, off))[0])
     return used[first : first + keep]
 
 
+def waits_for_device(hosts: HostTime) -> Intervals:
+    """Return when the host waited for the device: a loader or an allocator that stalls now and then is a pause."""
+    return union_of(*(hosts.blocked_by[kind] for kind in ("sync", "queue", "join", "copy")))
+
+
 def neighbours(view: RankView, waiting: Intervals) -> Ints:
     """Return the longest run of consecutive steps that are used, or unused only because they waited for the device.
 
-    Those launched as much device work as the used ones, and waited for theirs. A step missing in the middle would take
-    its device work with it. If the host waits every k-th step, take a run of whole periods.
+    Those launched as much device work as the used ones, communication that another rank's pause lengthens included, and
+    waited for theirs. A step missing in the middle would take its device work with it. If the host waits every k-th
+    step, take a run of whole periods.
 
-    `waiting`: when the host waits.
+    `waiting`: when the host waits for the device.
     """
     steps, used = view.steps, view.steps.used
     if not used.any():
@@ -374,7 +381,9 @@ def neighbours(view: RankView, waiting: Intervals) -> Ints:
     outlier = np.array([reason == "outlier" for reason in steps.excluded], dtype=bool)
     waited = outlier & _alike(working, used)
     if waited.any():
-        waited &= _alike(LaunchedWork.of(view.trace, view.launched).own_in(steps.start, steps.end), used)
+        work = LaunchedWork.of(view.trace, view.launched)
+        for launched in (work.own_in(steps.start, steps.end), work.all_in(steps.start, steps.end)):
+            waited &= _alike(launched, used)
         elsewhere = _launched_elsewhere(view, used | waited)
         waited &= measure(elsewhere, steps.start, steps.end) <= SIMILAR * median(lengths[used])
     fits = used | waited

@@ -88,12 +88,12 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
     def errors(self) -> tuple[float, float]:
         """Errors of replaying the unchanged program, as shares of the recorded time.
 
-        Of the replayed steps as recorded, and of one of them after another against the mean of all used steps. The
+        Of the replayed steps as recorded, and of one of them after another against the mean of all steps like them. The
         second is large where steps that are not like the others are replayed.
         """
         replayed = pace(self.recorded, Sample.unchanged())
         first, steps = float(replayed.done[0, self.recorded.steps - 1]), self.view.steps
-        usual = float(steps.wall[steps.used].mean())
+        usual = float(steps.wall[steps.like(np.isin(steps.start, self.low))].mean())
         on_and_on = float(replayed.step_times.mean())
         return abs(first - self.completed_ns) / self.completed_ns, abs(on_and_on - usual) / usual
 

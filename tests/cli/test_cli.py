@@ -193,7 +193,7 @@ def test_inspect_names_files_ranks_steps_and_health(run, samples):
     for words in (
         "rank 0 fit training_step",
         "hpu G1 lazy (GAUDI2",
-        "6 of 8 used, from lightning",
+        "6 of 8 typical, from lightning",
         "left out: 1 compiling, 1 last",
         "HP111",
     ):

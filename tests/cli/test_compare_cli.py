@@ -258,7 +258,7 @@ def test_bash_accepts_the_script(run):
     ("words", "expected"),
     [
         ("hpuprof comp", {"compare", "completion"}),
-        ("hpuprof export --table ste", {"steps", "step_kinds", "step_waits"}),
+        ("hpuprof export --table ste", {"steps", "step_groups", "step_kinds", "step_waits"}),
         ("hpuprof compare --fail-on step_time_p", {"step_time_p50", "step_time_p90"}),
         ("hpuprof explain HP20", {f"HP20{i}" for i in range(1, 10)}),
         ("hpuprof completion f", {"fish"}),

@@ -70,6 +70,7 @@ def test_hand_worked_changes(tmp_path):
     assert changed(c) == {
         ("metric", "step_time_p50"): ("worse", 200),
         ("metric", "step_time_mean"): ("worse", 200),
+        ("metric", "typical_step_time_mean"): ("worse", 200),
         ("step", "wall_ns"): ("worse", 200),
         ("step", "device_idle_ns"): ("worse", 200),
         ("step", "input_ns"): ("worse", 200),
@@ -151,6 +152,7 @@ def test_values_are_those_of_the_reports(samples):
                 "pipeline_bubble_fraction",
                 "short_launch_fraction",
                 "peak_device_memory",
+                "left_out_fraction",
             ):
                 assert mine == pytest.approx(metric.value), name
 
@@ -307,7 +309,7 @@ def test_few_steps_get_no_verdict_but_numbers(tmp_path):
     step = c.change("wall_ns", group="step")
     assert (c.verdict, step.verdict, step.low) == ("unknown", "unknown", None)
     assert step.delta == 500_000
-    assert any("A has 2 used steps: noise cannot be estimated below 3" in w for w in c.cautions)
+    assert any("A has 2 steady steps: noise cannot be estimated below 3" in w for w in c.cautions)
     assert "too few steps to estimate noise" in c.sentence
 
 

@@ -63,7 +63,7 @@ def test_the_page_shows_the_cells_of_the_text(html, comparison):
 
 def test_step_times_of_both_sides_are_those_of_the_reports(comparison, sides):
     figure = plots.compared_step_times(comparison)
-    drawn = {t.y[0]: t.x for t in figure.data if t.name == "used step"}
+    drawn = {t.y[0]: t.x for t in figure.data if t.name == "step"}
     for name, side in zip("AB", sides, strict=True):
         walls = sorted(s.wall_ns for s in side.data.steps if s.used)
         assert list(drawn[name]) == pytest.approx([w / 1e6 for w in walls])

@@ -141,6 +141,54 @@ def test_exclusions(tmp_path: Path, walls: list[float], excluded: list[str]):
     assert (part.file.steps_total, part.file.steps_used) == (len(walls), excluded.count(""))
 
 
+def test_what_recurs_is_steady_and_what_was_seen_once_is_not(tmp_path: Path):
+    walls = [100, 100, 300, 100, 101, 100, 300, 99, 100, 100, 300, 100]
+    part = with_steps(*walls).reduce(tmp_path)
+    assert [s.standing for s in part.steps] == [
+        *("left out", "typical", "recurs", "typical", "typical", "typical", "recurs", "typical", "typical", "typical"),
+        *("recurs", "left out"),
+    ]
+    assert [s.above_ns for s in part.steps if s.slow] == [200_000] * 3
+    once = with_steps(100, 100, 100, 300, 100, 100, 100).reduce(tmp_path)
+    assert [s.standing for s in once.steps].count("once") == 1
+    named = with_steps(100, 100, 100, 300, 100, 100, 100).annotation("Trainer.save_checkpoint", 310, 199)
+    assert [s.standing for s in named.reduce(tmp_path).steps][3] == "recurs"
+
+
+@pytest.mark.parametrize(
+    ("rows", "cause", "row"),
+    [
+        ([], "nothing traced on the host", ""),
+        (["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"], "data loading", ""),
+        (["gc.collect"], "garbage collection", "gc.collect"),
+        (["Trainer.save_checkpoint", "aten::copy_"], "callback or checkpoint", "Trainer.save_checkpoint"),
+        (["evaluate", "aten::mul"], "host work", "aten::mul"),
+    ],
+)
+def test_groups_of_steps_say_what_fills_pauses(tmp_path: Path, rows: list[str], cause: str, row: str):
+    walls = [300 if i in (6, 12, 18, 24) else 100 for i in range(30)]
+    b = with_steps(*walls)
+    for i in (6, 12, 18, 24):
+        for depth, name in enumerate(rows):
+            start, dur = sum(walls[:i]) + 4 + depth, 190 - 2 * depth
+            (b.host if name.startswith("aten") else b.annotation)(name, start, dur)
+    groups = {g.standing: g for g in b.reduce(tmp_path).step_groups}
+    slow, typical = groups["recurs"], groups["typical"]
+    assert (slow.reason, slow.steps, slow.every, slow.above_ns) == ("slow", 4, 6, 200_000)
+    assert (slow.cause, slow.row) == (cause, row or (rows[0] if rows else ""))
+    assert (slow.cost_ns, slow.cost_low_ns, slow.cost_high_ns) == pytest.approx((8e5 / 28, 8e5 / 28, 10e5 / 28))
+    assert (typical.steps, sum(g.steps for g in groups.values()), typical.cost_ns) == (24, 30 - 1, None)
+
+
+def test_what_was_seen_once_has_the_interval_of_one_event(tmp_path: Path):
+    part = with_steps(*[300 if i == 8 else 100 for i in range(20)]).reduce(tmp_path)
+    [once] = [g for g in part.step_groups if g.standing == "once"]
+    assert once.cost_ns == pytest.approx(200_000 / 18)
+    # Poisson's 90 % of one event: 0.05 to 4.74.
+    assert once.cost_low_ns == pytest.approx(0.05 * once.cost_ns, abs=0.02 * once.cost_ns)
+    assert once.cost_high_ns == pytest.approx(4.74 * once.cost_ns, rel=0.01)
+
+
 def test_steps_that_compile(tmp_path: Path):
     b = with_steps(100, 100, 100, 100, 100, 100)
     b.host("nvrtcCompileProgram", 10, 3, cat="cuda_driver").host("nvrtcCompileProgram", 210, 1, cat="cuda_driver")

@@ -130,7 +130,7 @@ class _Additions:
                 "External id": self.ids.external(),
                 "step": steps.labels[i],
                 "kind": kinds[i],
-                "left out": steps.excluded[i] or None,
+                "standing": ": ".join(word for word in (steps.standing[i], steps.excluded[i]) if word),
             }
             place = (process, tid, start, end)
             self.added.add(f"ProfilerStep#{i}", "cpu_op", place, facts)
