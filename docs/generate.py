@@ -170,7 +170,10 @@ def cli() -> str:
 
 
 def _help(command: click.Command, name: str) -> str:
-    return command.get_help(click.Context(command, info_name=name, terminal_width=80, max_content_width=80)).rstrip()
+    from hpuprof.cli.main import cli as group
+
+    context = click.Context(command, info_name=name, terminal_width=80, max_content_width=80, **group.context_settings)
+    return command.get_help(context).rstrip()
 
 
 def comparison_schema() -> str:

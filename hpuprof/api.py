@@ -4,26 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpuprof.arguments import Kind, checked, made_of, place, place_or
 from hpuprof.errors import InputError, InsufficientDataError, UsageError
 from hpuprof.files import is_regular, open_regular
 from hpuprof.ingest.location import local_path, shown
+from hpuprof.model.clock import ClockOffset
 from hpuprof.options import THRESHOLD, resolve_options
 from hpuprof.report.model import Report
-from hpuprof.run import Plan, Run, Source, analyze_run, estimated_clocks, find_files, jobs_for, read_clocks
+from hpuprof.run import (
+    Plan,
+    Run,
+    Source,
+    analyze_run,
+    anywhere,
+    estimated_clocks,
+    find_files,
+    identified,
+    jobs_for,
+    read_clocks,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from hpuprof.comparison.result import Comparison
-    from hpuprof.model.clock import ClockOffset
     from hpuprof.viewers.merging import Merged
     from hpuprof.viewers.tensorboard.conversion import Conversion
     from hpuprof.viewers.viewer_check import Checked
 
 
+def _offsets(value: Mapping[int, ClockOffset]) -> dict[int, ClockOffset]:
+    return {made_of(int)(rank): made_of(ClockOffset)(offset) for rank, offset in dict(value).items()}
+
+
+def _saved(value: object) -> object:
+    from hpuprof.comparison.result import Comparison
+
+    return made_of(Report, Comparison)(value)
+
+
+_PATHS = Kind("the path or URL of a trace or a directory, or a list of them", place, several=True)
+RUN = Kind("a Run, the path or URL of a trace or a directory, or a list of paths", place_or(Run), several=True)
+_SIDE = Kind("one run: a Report, a Run or a path; hpuprof.load makes a Run of several paths", place_or(Report, Run))
+_OFFSETS = Kind("the ClockOffset of each rank, such as {1: hpuprof.ClockOffset(-500)}", _offsets)
+
+
+@checked(source=_PATHS)
 def load(
     source: Source | Sequence[Source],
     *,
@@ -44,6 +74,7 @@ def load(
     return find_files(paths, options, executor)
 
 
+@checked(source=RUN)
 def analyze(
     source: Run | Source | Sequence[Source],
     *,
@@ -52,23 +83,24 @@ def analyze(
     strict: bool | None = None,
     clock: str | None = None,
     executor: Executor | None = None,
-    step_time: str | None = None,
+    step_time: str | timedelta | None = None,
     constants: Source | None = None,
     apply: Sequence[str] | None = None,
     scheduler: str | None = None,
-    cache: str | None = None,
+    cache: Source | None = None,
     table_rows: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Analyse traces and return the report.
 
-    `jobs`: worker processes, 0 for one per core (default); `executor`: any concurrent.futures executor, or a Dask
-    client, instead; `scheduler`: the address of a Dask scheduler instead; `strict`: fail if rows or files were lost;
-    `cache`: where to cache results: auto (default), beside, off or a directory; `table_rows`: maximum rows in
-    multi-rank tables, 0 for no limit; `step_time`: the step time without the profiler, such as "12.3ms", for the
-    graph-mode prediction; `constants`: a machine profile written by `hpuprof calibrate`; `apply`: names of
-    remedies that the plan prices in this order; `clock`: how to align host clocks: `collective`, `raw` or
-    `manifest:FILE` (see docs/method/ranks.md); `progress` is called with the name of each finished file.
+    `rank_from`: how to determine each file's rank, also of a Run; `jobs`: worker processes, 0 for one per core
+    (default); `executor`: any concurrent.futures executor, or a Dask client, instead; `scheduler`: the address of a
+    Dask scheduler instead; `strict`: fail if rows or files were lost; `cache`: where to cache results: auto (default),
+    beside, off or a directory; `table_rows`: maximum rows in multi-rank tables, 0 for no limit; `step_time`: the step
+    time without the profiler, such as "12.3ms" or a timedelta, for the graph-mode prediction; `constants`: a machine
+    profile written by `hpuprof calibrate`; `apply`: a list of remedies that the plan prices in this order; `clock`: how
+    to align host clocks: `collective`, `raw` or `manifest:FILE` (see docs/method/ranks.md); `progress` is called with
+    the name of each finished file.
 
     Raises InputError when no file could be analysed, or under `strict`.
     """
@@ -85,19 +117,33 @@ def analyze(
         apply=tuple(apply) if apply else None,
     )
     plan = Plan.of(options)
-    run = (
-        source
-        if isinstance(source, Run)
-        else load(source, rank_from=options.rank_from, executor=executor, scheduler=scheduler)
-    )
+    run = loaded(source, rank_from, executor=executor, scheduler=scheduler)
     return analyze_run(run, plan, executor, progress or (lambda _: None))
 
 
+def loaded(
+    source: Run | Source | Sequence[Source],
+    rank_from: str | None,
+    *,
+    executor: Executor | None = None,
+    scheduler: str | None = None,
+) -> Run:
+    """Return a run as `load` does; of a Run, the ranks as `rank_from` determines them, where it is given."""
+    if isinstance(source, Run):
+        return identified(source, rank_from)
+    return load(source, rank_from=rank_from, executor=executor, scheduler=scheduler)
+
+
+def _for_workers(run: Run, executor: Executor | None) -> Run:
+    return run if executor is None else anywhere(run)
+
+
+@checked(source=RUN)
 def plan(
     source: Run | Source | Sequence[Source],
     *,
     apply: Sequence[str] | None = None,
-    step_time: str | None = None,
+    step_time: str | timedelta | None = None,
     constants: Source | None = None,
 ) -> pd.DataFrame:
     """Return what to change first and what it gives: the `plan` table of the report, times in ns.
@@ -107,6 +153,7 @@ def plan(
     return analyze(source, apply=apply, step_time=step_time, constants=constants).table("plan")
 
 
+@checked(a=_SIDE, b=_SIDE)
 def compare(
     a: Report | Run | Source,
     b: Report | Run | Source,
@@ -124,23 +171,20 @@ def compare(
     """
     from hpuprof.comparison.reports import compare_reports
 
-    reports = [_report(side, rank_from=rank_from, jobs=jobs, progress=progress) for side in (a, b)]
+    sides = [read_report(s) if isinstance(s, (str, Path)) and is_report(s) else s for s in (a, b)]
+    if all(isinstance(side, Report) for side in sides):
+        refuse_rank_from(rank_from)
+    reports = [
+        s if isinstance(s, Report) else analyze(s, rank_from=rank_from, jobs=jobs, progress=progress) for s in sides
+    ]
     names = [shown(side) if isinstance(side, (str, Path)) else label for side, label in ((a, "A"), (b, "B"))]
     return compare_reports(reports[0], reports[1], names=(names[0], names[1]), threshold=threshold)
 
 
-def _report(
-    side: Report | Run | Source,
-    *,
-    rank_from: str | None,
-    jobs: int | None,
-    progress: Callable[[str], None] | None,
-) -> Report:
-    if isinstance(side, Report):
-        return side
-    if not isinstance(side, Run) and is_report(side):
-        return read_report(side)
-    return analyze(side, rank_from=rank_from, jobs=jobs, progress=progress)
+def refuse_rank_from(rank_from: str | None) -> None:
+    """Refuse an option that would change nothing. Raises UsageError."""
+    if rank_from is not None:
+        raise UsageError("rank_from is given for a report, whose ranks are fixed", hint="give the traces themselves")
 
 
 def is_report(path: Source) -> bool:
@@ -153,6 +197,7 @@ def is_report(path: Source) -> bool:
     return b'"schema_version"' in head and b'"hpuprof_version"' in head
 
 
+@checked()
 def read_comparison(path: Source) -> Comparison:
     """Read a comparison written by `save` or `compare --json`. Raises InputError for another file or a newer form."""
     from hpuprof.render.comparison_text import COMPARISONS
@@ -160,6 +205,7 @@ def read_comparison(path: Source) -> Comparison:
     return COMPARISONS.read(path)
 
 
+@checked(source=RUN, offsets=_OFFSETS)
 def merge(
     source: Run | Source | Sequence[Source],
     path: Source,
@@ -191,8 +237,10 @@ def merge(
     from hpuprof.viewers.merging import MergeOptions, given_offsets, host_of, merge_files
     from hpuprof.viewers.step_window import Selection, parse_steps
 
+    if clock is not None and offsets is not None:
+        raise UsageError("clock and offsets are both given", hint="one of them: offsets are the ranks' clocks")
     options = resolve_options(rank_from=rank_from, jobs=jobs, strict=strict)
-    run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
+    run = _for_workers(loaded(source, rank_from), executor)
     hosts = [host_of(file) for file in run.files]
     spread = len(run.files) > 1 and (len(set(hosts)) > 1 or not all(hosts))
     wanted = clock or ("collective" if offsets is None and spread else "raw")
@@ -241,6 +289,7 @@ def is_merged(path: Source) -> bool:
         return False  # the next reader reports why
 
 
+@checked(path=Kind("the path or URL of a file; check_all takes several", place))
 def check(path: Source) -> Checked:
     """Check how Perfetto, chrome://tracing and TensorBoard show a trace file, and how to fix it.
 
@@ -252,6 +301,7 @@ def check(path: Source) -> Checked:
     return checked
 
 
+@checked(source=_PATHS)
 def check_all(source: Source | Sequence[Source]) -> list[Checked]:
     """As `check`, for every trace and merged timeline under paths, patterns or URLs, in the order given.
 
@@ -266,6 +316,7 @@ def check_all(source: Source | Sequence[Source]) -> list[Checked]:
     return check_paths(paths)
 
 
+@checked(source=RUN)
 def convert(
     source: Run | Source | Sequence[Source],
     directory: Source,
@@ -292,17 +343,18 @@ def convert(
     options = resolve_options(rank_from=rank_from, jobs=jobs)
     if not isinstance(source, Run):
         refuse_among([source] if isinstance(source, (str, Path)) else source, Path(directory))
-    run = source if isinstance(source, Run) else load(source, rank_from=options.rank_from)
+    run = _for_workers(loaded(source, rank_from), executor)
     return convert_run(
         run.files,
         run.identities,
-        Path(directory),
+        Path(directory) if executor is None else Path(directory).absolute(),
         Workers(jobs_for(run, options), executor, progress),
         force=force,
         compress=compress,
     )
 
 
+@checked(report=Kind("a Report or a Comparison", _saved))
 def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Path:
     """Write a report or a comparison, whole or not at all, in the format of the suffix: .html, .json, .md, .txt.
 
@@ -313,6 +365,7 @@ def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Pa
     return write(report, Path(path), force=force)
 
 
+@checked()
 def read_report(path: Source) -> Report:
     """Read a report that `save` or `--json` wrote. Raises InputError if it is not one, or has a newer schema."""
     from hpuprof.render.json import REPORTS

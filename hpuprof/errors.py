@@ -64,6 +64,19 @@ class ConfigError(UsageError):
     code = "config"
 
 
+class ArgumentError(UsageError, TypeError, ValueError):
+    """An argument is not what its parameter takes. Also the TypeError or ValueError that Python would raise."""
+
+
+class UnknownNameError(UsageError, KeyError):
+    """A name that is not among the known ones. Also a KeyError, as for any mapping."""
+
+    def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
+        known = list(known)
+        hint = did_you_mean(str(name), known, f"one of {', '.join(known)}")
+        super().__init__(f"no {what} {name!r}", hint=hint)
+
+
 class OutputError(HpuprofError):
     """The result could not be written."""
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from hpuprof import api
 from hpuprof.analysis.slices import slice_pieces
+from hpuprof.arguments import Kind, checked, place_or
 from hpuprof.errors import InputError, TraceFormatError, UsageError, did_you_mean
 from hpuprof.ingest.discover import Identity, TraceFile, identify, identity_inside
 from hpuprof.ingest.read import read_trace
@@ -25,6 +26,7 @@ SLICES = "slices"
 TABLE_NAMES: tuple[str, ...] = ("metrics", "findings", *TABLES, SLICES)
 
 
+@checked(source=Kind(f"a Report, {api.RUN.meant}", place_or(Report, Run), several=True))
 def export(
     source: Source | Sequence[Source] | Run | Report,
     table: str,
@@ -59,14 +61,15 @@ def _pieces(
 ) -> Iterator[Columns]:
     if isinstance(source, (str, Path)) and api.is_report(source):
         source = api.read_report(source)
+    if isinstance(source, Report):
+        api.refuse_rank_from(rank_from)
     if table != SLICES:
         report = source if isinstance(source, Report) else api.analyze(source, rank_from=rank_from, jobs=jobs)
         yield from report_pieces(report, table, redact=redact)
     elif isinstance(source, Report):
         raise InputError("a report holds no slices", hint="give the traces themselves")
     else:
-        run = source if isinstance(source, Run) else api.load(source, rank_from=rank_from)
-        yield from all_slices(run, redact=redact)
+        yield from all_slices(api.loaded(source, rank_from), redact=redact)
 
 
 def row_type(table: str) -> type[msgspec.Struct]:

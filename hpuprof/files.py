@@ -29,6 +29,12 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
 )
 
+_PACKAGES = {
+    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow", "http": "aiohttp",
+    "https": "aiohttp", "abfs": "adlfs", "az": "adlfs", "ssh": "paramiko", "sftp": "paramiko", "oci": "ocifs",
+    "hf": "huggingface_hub",
+}  # fmt: skip
+
 
 class IrregularFileError(OSError):
     """A path names a pipe, socket or device instead of a regular file."""
@@ -69,6 +75,11 @@ def unreadable_trace(place: str, error: OSError) -> TraceFormatError:
     return TraceFormatError(
         f"{place}: {cannot_read(error)}", path=place, hint="check that it exists and that you may read it"
     )
+
+
+def install_protocol(kind: str) -> str:
+    """Return the command that installs what URLs of a protocol need."""
+    return f"pip install 'hpuprof[remote]' {_PACKAGES.get(kind, '')}".rstrip()
 
 
 # -------------------------------------------------------------------------------------------------------------- writing

@@ -26,13 +26,18 @@ _DURATION = r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([a-zµμ]*)\s*"
 
 
 def parse_duration(text: str) -> float:
-    """Return a duration in ns from text such as `12.3ms`. Raises ConfigError."""
+    """Return a step time in ns from text such as `12.3ms`. Raises ConfigError."""
     match = re.fullmatch(_DURATION, text)
     if match and not match.group(2):
         number = match.group(1)
-        raise ConfigError(f"{text!r} has no unit", hint=f"{number}ms, or {number}s, {number}us, {number}ns")
+        raise ConfigError(
+            f"step_time is {text!r}, which has no unit", hint=f"{number}ms, or {number}s, {number}us, {number}ns"
+        )
     if not match or match.group(2) not in _UNITS or not 0 < float(match.group(1)) * _UNITS[match.group(2)] < 1e18:
-        raise ConfigError(f"{text!r} is not a duration", hint="a positive number and ns, us, ms or s, such as 12.3ms")
+        raise ConfigError(
+            f"step_time is {text!r}, which is not a duration",
+            hint="a positive number and ns, us, ms or s, such as 12.3ms",
+        )
     return float(match.group(1)) * _UNITS[match.group(2)]
 
 

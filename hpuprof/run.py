@@ -9,14 +9,13 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hpuprof._version import __version__
 from hpuprof.cache import Cache, code_digest, prune
-from hpuprof.errors import ConfigError, HpuprofError, InputError, InsufficientDataError
+from hpuprof.errors import ConfigError, HpuprofError, InputError, InsufficientDataError, did_you_mean
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
 from hpuprof.files import cannot_read, read_regular
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify
@@ -73,6 +72,14 @@ def find_files(paths: Sequence[Source], options: AnalyzeOptions, executor: Execu
     return Run(tuple(files), tuple(identify(files, rank_from=options.rank_from)), tuple(skipped), options.rank_from)
 
 
+def identified(run: Run, rank_from: str | None) -> Run:
+    """Return a run with its ranks determined in this way; None: as they are. Raises RankConflictError."""
+    if rank_from in (None, run.rank_from):
+        return run
+    rank_from = AnalyzeOptions(rank_from=rank_from).rank_from
+    return Run(run.files, tuple(identify(run.files, rank_from=rank_from)), run.skipped, rank_from)
+
+
 def jobs_for(run: Run, options: AnalyzeOptions) -> int:
     """Return how many processes to work with, 0 for one per core; a small run needs one."""
     return 1 if not options.jobs and sum(f.bytes for f in run.files) < SMALL_RUN_BYTES else options.jobs
@@ -122,7 +129,8 @@ def _known_remedies(names: Sequence[str]) -> tuple[str, ...]:
 
         for name in names:
             if name not in BY_NAME and wished(name) is None:
-                raise ConfigError(f"no remedy {name!r}", hint=f"NAME=30% for a part, or one of {', '.join(BY_NAME)}")
+                known = f"NAME=30% for a part, or one of {', '.join(BY_NAME)}"
+                raise ConfigError(f"apply: no remedy {name!r}", hint=did_you_mean(name, BY_NAME, known))
     return tuple(names)
 
 
@@ -278,11 +286,7 @@ class _Work(Struct, frozen=True):
 
 @contextmanager
 def _workers(executor: Executor | None, options: AnalyzeOptions) -> Iterator[Executor | None]:
-    """Yield the given executor (a Dask client's own), one of the scheduler that the options name, or None."""
-    client: Any = executor
-    if hasattr(client, "get_executor"):
-        yield client.get_executor(pure=False)
-        return
+    """Yield the given executor, one of the scheduler that the options name, or None."""
     if executor is not None or not options.scheduler:
         yield executor
         return
@@ -311,6 +315,11 @@ def _led(run: Run) -> set[str]:
         for file, who in zip(run.files, run.identities, strict=True)
         if kind_of(who) == kind and who.rank == min(mine)
     }
+
+
+def anywhere(run: Run) -> Run:
+    """A run as workers with another working directory find its files."""
+    return Run(tuple(map(_anywhere, run.files)), run.identities, run.skipped, run.rank_from)
 
 
 def _anywhere(file: TraceFile) -> TraceFile:

@@ -10,13 +10,13 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
-    r"""Print the script that completes hpuprof's commands, options and tables in a shell.
+    """Print the script that completes hpuprof's commands, options and tables in a shell.
 
     \b
     bash: eval "$(hpuprof completion bash)"   in ~/.bashrc (bash 4.4 or newer)
     zsh:  eval "$(hpuprof completion zsh)"    in ~/.zshrc, after compinit
     fish: hpuprof completion fish > ~/.config/fish/completions/hpuprof.fish
-    """
+    """  # noqa: D301  click wants the sign itself before lines that it must not wrap
     from click.shell_completion import get_completion_class
 
     from hpuprof.cli.main import cli

@@ -17,23 +17,38 @@ from hpuprof import errors
 from hpuprof._version import __version__
 from hpuprof.messages import speak, told, without_secrets
 
-COMMANDS = {
-    "analyze": "Show where step time goes, from a directory of traces.",
-    "plan": "Say what to change first, and what it gives.",
-    "advise": "Predict whether graph mode would help, by how much and how.",
-    "compare": "Show what got slower or faster between two runs, and why.",
-    "inspect": "Show what is in the traces: files, ranks, steps, health.",
-    "export": "Write one table, or all slices, as CSV, JSON or Parquet.",
-    "doctor": "Say whether this machine is fit to analyse and to record.",
-    "calibrate": "Measure this machine's cost per graph launch, copy and profiled row.",
-    "merge": "Write one timeline of all ranks for Perfetto and chrome://tracing.",
-    "check": "Check whether viewers can show a trace, and what they would lose.",
-    "view": "Open traces in an offline Perfetto.",
-    "convert": "Rewrite traces so that the stock TensorBoard tab shows the device.",
-    "explain": "Explain a finding or diagnostic code.",
-    "completion": "Print the completion script for bash, zsh or fish.",
+GROUPS = {
+    "Analyze": {
+        "analyze": "Show what bounds the step and what to change first.",
+        "plan": "Rank fixes by the time that they save.",
+        "advise": "Predict whether graph mode would help, by how much and how.",
+        "compare": "Show what got slower or faster between two runs, and why.",
+    },
+    "Look": {
+        "view": "Open traces in an offline Perfetto.",
+        "inspect": "Show what the traces hold: files, ranks, steps, health.",
+        "explain": "Explain a finding, diagnostic or obstacle by its code.",
+    },
+    "Files": {
+        "merge": "Write one timeline of all ranks for Perfetto.",
+        "convert": "Rewrite traces for the stock TensorBoard tab.",
+        "export": "Write one table, or all slices, as CSV, JSON or Parquet.",
+        "check": "Check whether viewers can open a trace, and what they lose.",
+    },
+    "Machine": {
+        "doctor": "Check whether this machine can analyze and record.",
+        "calibrate": "Measure graph-launch, copy and profiler overhead here.",
+        "completion": "Print the completion script for bash, zsh or fish.",
+    },
 }
-
+COMMANDS = {name: words for commands in GROUPS.values() for name, words in commands.items()}
+EXAMPLES = {
+    "hpuprof analyze traces/": "what bounds the step, and the first fix",
+    "hpuprof plan traces/": "fixes, ranked by the time that they save",
+    "hpuprof compare before/ after/": "what got slower or faster, and why",
+}
+_ABOUT = "hpuprof shows where each training step spends its time, and what to change."
+_MORE = "`hpuprof --help` says what each command does, `hpuprof COMMAND --help` how."
 
 _NEW_OBJECTS = 500_000
 """How many more objects there must be before garbage is looked for: 700 in Python, but importing makes 70,000."""
@@ -41,6 +56,13 @@ _NEW_OBJECTS = 500_000
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are used, so that `--help` answers at once."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without arguments, print the short help and exit 2: a script whose variable is empty must not succeed."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(first_help(), err=True)
+            ctx.exit(errors.EXIT_USAGE)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of the commands in reading order."""
@@ -53,10 +75,13 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"hpuprof.cli.{cmd_name}").command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write examples, then the commands by group without importing them, then the options."""
+        width = max(map(len, COMMANDS))
+        for title, entries in {"Examples": EXAMPLES, **GROUPS}.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), words) for name, words in entries.items()])
+        click.Command.format_options(self, ctx, formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -76,7 +101,17 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def first_help() -> str:
+    """Return what the command says without arguments: what it is, three examples, the commands by group."""
+    wide, name = max(map(len, EXAMPLES)), max(map(len, GROUPS))
+    examples = [f"  {words:{wide}}  # {why}" for words, why in EXAMPLES.items()]
+    groups = [f"  {title:{name}}  {' '.join(commands)}" for title, commands in GROUPS.items()]
+    return "\n".join([_ABOUT, "", *examples, "", *groups, "", _MORE])
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, subcommand_metavar="COMMAND [ARGS]..."
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -86,7 +121,10 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     help="Show the version and exit.",
 )
 def cli() -> None:
-    """Where did the training step go? Reads PyTorch profiler traces of HPU, CUDA, ROCm, XPU and CPU runs."""
+    """Show where each training step spends its time, and what to change.
+
+    Reads PyTorch profiler traces of HPU, CUDA, ROCm, XPU and CPU runs.
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,12 +7,19 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from hpuprof.arguments import checked
+from hpuprof.errors import UnknownNameError
+from hpuprof.model.metrics import BY_NAME, STEP_COLUMNS
 from hpuprof.report.model import Finding, GateResult
 
 COMPARISON_VERSION = 2
 """Rises when a field changes its meaning or goes away; new fields do not raise it."""
 
 BETTER, WORSE, SAME, CHANGED, UNKNOWN = "better", "worse", "no difference", "changed", "unknown"
+GROUPS = ("metric", "step", "step_group", "gap", "gap_operator", "engine", "operator", "kernel", "collective", "rank")
+"""What is compared, as changes are grouped."""
+_NAMES = {"metric": tuple(BY_NAME), "step": tuple(of.column for of in STEP_COLUMNS)}
+"""Names of the groups whose names do not come from traces."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,13 +44,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     stage: Annotated[str, Meta(description="Stage compared, or empty.")]
     action: Annotated[str, Meta(description="Action compared, or empty.")]
-    group: Annotated[
-        str,
-        Meta(
-            description="metric, step, step_group, gap, gap_operator, engine, operator, kernel, rank, or a table of a "
-            "report."
-        ),
-    ]
+    group: Annotated[str, Meta(description=f"{', '.join(GROUPS[:-1])} or {GROUPS[-1]}.")]
     name: Annotated[str, Meta(description="Name of the metric, part of the step, cause, engine, operator or kernel.")]
     measure: Annotated[str, Meta(description="What of it: a column's name; for metrics, the metric's unit.")]
     unit: Annotated[str, Meta(description="ns, fraction, ratio, count or bytes; ns and count of parts are per step.")]
@@ -145,10 +146,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """Return the comparison with the outcome of its gates."""
         return msgspec.structs.replace(self, gates=results)
 
+    @checked()
     def regressions(self, threshold: float | None = None) -> list[Change]:
         """Return regressions beyond noise of at least `threshold` (relative; default: own threshold), largest first."""
         return self._with(WORSE, threshold)
 
+    @checked()
     def improvements(self, threshold: float | None = None) -> list[Change]:
         """Return what got better, as `regressions` does."""
         return self._with(BETTER, threshold)
@@ -158,12 +161,19 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         # Without a size of A to divide by, any change is larger than every threshold.
         return [c for c in self.changes if c.verdict == verdict and (c.relative is None or abs(c.relative) >= limit)]
 
+    @checked()
     def change(self, name: str, *, group: str = "metric", measure: str | None = None) -> Change | None:
-        """Return one change of the compared stage and action, None when there is none."""
-        for c in self.changes:
-            if (c.group, c.name, c.stage, c.action) == (group, name, self.stage, self.action) and measure in (
-                None,
-                c.measure,
-            ):
-                return c
-        return None
+        """Return one change of the compared stage and action, None when neither run has such a thing.
+
+        Raises UnknownNameError for a metric, a column of the step, a group or a measure that does not exist.
+        """
+        if group not in GROUPS:
+            raise UnknownNameError("group of changes", group, GROUPS)
+        place = (group, name, self.stage, self.action)
+        found = [c for c in self.changes if (c.group, c.name, c.stage, c.action) == place]
+        if not found and name not in _NAMES.get(group, (name,)):
+            raise UnknownNameError(group, name, _NAMES[group])
+        chosen = [c for c in found if measure in (None, c.measure)]
+        if found and not chosen:
+            raise UnknownNameError(f"measure of {name}", measure, sorted({c.measure for c in found}))
+        return chosen[0] if chosen else None

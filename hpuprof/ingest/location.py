@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from hpuprof.errors import MissingDependencyError, UsageError
-from hpuprof.files import open_regular
+from hpuprof.files import install_protocol, open_regular
 from hpuprof.messages import bare_address, told, without_secrets
 
 BLOCK_BYTES = 4 << 20
@@ -123,14 +123,14 @@ def file_system(location: str) -> tuple[Any, str]:
         import fsspec
     except ImportError:
         raise MissingDependencyError(
-            f"{shown(location)}: reading {kind}:// needs fsspec", hint=f"pip install 'hpuprof[remote]'{_package(kind)}"
+            f"{shown(location)}: reading {kind}:// needs fsspec", hint=install_protocol(kind)
         ) from None
     try:
         system, path = fsspec.core.url_to_fs(location, **(_patience() if kind in WEB else {}))
     except ImportError as error:
         raise MissingDependencyError(
             f"{shown(location)}: reading {kind}:// needs a package: {told(error)}",
-            hint=f"pip install 'hpuprof[remote]'{_package(kind)}",
+            hint=install_protocol(kind),
         ) from error
     except ValueError as error:
         known = ", ".join(sorted({"s3", "gs", "abfs", "hdfs", "http", "https", "memory", "file"}))
@@ -145,18 +145,6 @@ def _patience() -> dict[str, Any]:
     import aiohttp
 
     return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)}}
-
-
-_PACKAGES = {
-    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow", "http": "aiohttp",
-    "https": "aiohttp", "abfs": "adlfs", "az": "adlfs", "ssh": "paramiko", "sftp": "paramiko", "oci": "ocifs",
-    "hf": "huggingface_hub",
-}  # fmt: skip
-
-
-def _package(kind: str) -> str:
-    """Return the package for a protocol, as the last words of a pip command."""
-    return f" {_PACKAGES[kind]}" if kind in _PACKAGES else ""
 
 
 class _Remote:

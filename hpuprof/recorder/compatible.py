@@ -83,6 +83,8 @@ def check_table_kwargs(given: dict[str, Any] | None) -> None:
     """Refuse options that `EventList.table` lacks or HPUProfiler sets itself. Raises TableOptionError."""
     from torch.autograd.profiler_util import EventList
 
+    if not isinstance(given, (dict, type(None))):
+        raise ConfigError(f"table_kwargs is {given!r}", hint="a dict of options of torch's EventList.table")
     ours = {"sort_by": "sort_by_key", "row_limit": "row_limit"}
     known = sorted(set(inspect.signature(EventList.table).parameters) - {"self", *ours})
     for name in given or {}:

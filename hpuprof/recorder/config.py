@@ -68,7 +68,9 @@ class RecordConfig:
                 check_number("a rank of ranks", rank, 0)
         for activity in self.activities or ():
             if activity not in ACTIVITIES:
-                raise ConfigError(f"unknown activity {activity!r}", hint=f"one of {', '.join(ACTIVITIES)}")
+                raise ConfigError(
+                    f"activities has an unknown activity {activity!r}", hint=f"one of {', '.join(ACTIVITIES)}"
+                )
 
     def schedule(self, *, device: bool, baseline: bool = True) -> Schedule:
         """Return the schedule. Without a device to drain, the synchronous window is dropped when both are on."""
@@ -167,7 +169,7 @@ def rank_numbers(ranks: Any) -> tuple[int, ...] | None:
     """Return ranks as a tuple. Raises ConfigError unless given a list."""
     if ranks is None:
         return None
-    if isinstance(ranks, (int, str)) or not hasattr(ranks, "__iter__"):
+    if isinstance(ranks, (int, str, bytes)) or not hasattr(ranks, "__iter__"):
         raise ConfigError(f"ranks is {ranks!r}", hint="a list of global ranks, such as [0, 7]")
     return tuple(ranks)
 

@@ -26,7 +26,7 @@ from hpuprof.recorder.pacing import Course
 from hpuprof.recorder.session import Session, running_elsewhere
 from hpuprof.recorder.tensorboard import rewritten
 from hpuprof.recorder.torch_options import TorchOptions
-from hpuprof.recorder.warn import tell, tell_once
+from hpuprof.recorder.warn import Line, tell, tell_once
 from hpuprof.recorder.windows import IDLE, PROFILED, SYNC, Outlook, Phase, Slot
 from hpuprof.recorder.writer import fallbacks, run_directory, usable_directory, write_trace
 
@@ -64,6 +64,7 @@ class Engine:
     whole: bool = False  # the loop is one stretch without steps
     torch_options: TorchOptions = field(default_factory=TorchOptions)
     on_window: Callable[[Any, str], None] | None = None  # called with torch's profile and the file, "" for none
+    given_at: Line | None = None  # the user's line that names `dirpath`
     written: list[Written] = field(default_factory=list)
     blocks: list[tuple[int, int]] = field(default_factory=list)
     disarmed: bool = False
@@ -177,7 +178,7 @@ class Engine:
             self._done = True
             return
         if self.windows and self.on_trace_ready is None:
-            self.dirpath = usable_directory(self.dirpath, self.who.rank)
+            self.dirpath = usable_directory(self.dirpath, self.who.rank, self.given_at)
         self._course = Course(
             self.config.schedule(device=self._device.kind != "cpu", baseline=self.baseline),
             loop=self.loop,
@@ -431,7 +432,7 @@ class Engine:
                 first = first or error
                 continue
             if first is not None:
-                tell(f"{first}; the trace was written to {target} instead", RuntimeWarning)
+                tell(f"{first}; the trace was written to {target} instead", RuntimeWarning, at=self.given_at)
             return target, size
         assert first is not None
         raise first

@@ -43,7 +43,7 @@ from hpuprof.recorder.lookahead import EvaluationOutlook, TrainingOutlook, tuner
 from hpuprof.recorder.metadata import Who
 from hpuprof.recorder.plain import rank_and_world
 from hpuprof.recorder.torch_options import TorchOptions
-from hpuprof.recorder.warn import tell
+from hpuprof.recorder.warn import tell, users_line
 from hpuprof.recorder.windows import Outlook
 
 PREFIX = "[pl][profile]"
@@ -146,13 +146,16 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         table_kwargs: dict[str, Any] | None = None,
         export_to_flame_graph: bool = False,
         metric: str = "self_cpu_time_total",
-        acc_events: bool = False,
+        acc_events: bool | None = False,
         use_hpu: bool = False,
         experimental_config: Any = None,
         execution_trace_observer: Any = None,
         **profiler_kwargs: Any,
     ) -> None:
+        if acc_events is None:
+            acc_events = False  # torch's profiler takes None as well
         given = locals()
+        self._given_at = users_line()
         super().__init__(
             dirpath=dirpath,
             filename=filename,
@@ -177,7 +180,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         check_place(dirpath, filename, what="filename")
         check_number("row_limit", row_limit, -1)
         check_flags({name: given[name] for name in _FLAGS})
-        if sort_by_key is not None and sort_by_key not in self.AVAILABLE_SORT_KEYS:
+        if sort_by_key is not None and sort_by_key not in sorted(self.AVAILABLE_SORT_KEYS):  # a list cannot be hashed
             raise MisconfiguredError(
                 f"sort_by_key is {sort_by_key!r}", hint=f"one of {', '.join(sorted(self.AVAILABLE_SORT_KEYS))}"
             )
@@ -186,6 +189,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         check_schedule(schedule, MisconfiguredError)
         check_on_trace_ready(on_trace_ready)
         check_table_kwargs(table_kwargs)
+        self._torch_options.check()
         if use_hpu and activities is None:
             activities = ("cpu", "hpu")
         options: dict[str, Any] = {f.name: given[f.name] for f in fields(RecordConfig)}
@@ -442,6 +446,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
             baseline=action == _TRAINING or stage != "fit" or bool(getattr(self._trainer, "fast_dev_run", False)),
             windows=keeps,
             torch_options=self._torch_options,
+            given_at=self._given_at,
             on_window=self._window_ended,
         )
 

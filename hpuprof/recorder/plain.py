@@ -25,7 +25,7 @@ from hpuprof.recorder.config import (
 )
 from hpuprof.recorder.engine import Engine
 from hpuprof.recorder.metadata import Who
-from hpuprof.recorder.warn import tell
+from hpuprof.recorder.warn import tell, users_line
 
 
 class Recording:
@@ -52,6 +52,7 @@ class Recording:
             label=label,
             schedule=schedule,
             on_trace_ready=on_trace_ready,
+            given_at=users_line(),
         )
         self._used = False
         self._hinted = 0
@@ -136,7 +137,7 @@ def record(
     check_place(dirpath, label, what="label")
     known = [f.name for f in fields(RecordConfig)]
     if dirpath is None:
-        raise ConfigError("record needs a directory", hint="hpuprof.record('traces/')")
+        raise ConfigError("dirpath is None: record needs a directory", hint="hpuprof.record('traces/')")
     arguments = [*known, "label", "schedule", "on_trace_ready"]
     refuse_unknown({k: v for k, v in options.items() if k not in known}, arguments, who="record")
     refuse_habana_profile()

@@ -18,6 +18,21 @@ class TorchOptions:
     execution_trace_observer: Any = None
     verbose: bool = False
 
+    def check(self) -> None:
+        """Raise ConfigError for a value that torch cannot take."""
+        from torch._C._profiler import _ExperimentalConfig as Config
+
+        if not isinstance(self.experimental_config, (dict, Config, type(None))):
+            raise ConfigError(
+                f"experimental_config is {self.experimental_config!r}",
+                hint="a dict of options of torch's _ExperimentalConfig, or one of these",
+            )
+        observer = self.execution_trace_observer
+        if observer is not None and not (callable(getattr(observer, "start", None)) and hasattr(observer, "stop")):
+            raise ConfigError(
+                f"execution_trace_observer is {observer!r}", hint="a torch.profiler.ExecutionTraceObserver"
+            )
+
     def arguments(self, profile: Any, *, cuda: bool = False) -> dict[str, Any]:
         """Return keyword arguments for the class `profile`; unknown ones are dropped with a warning.
 

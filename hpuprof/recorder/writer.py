@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from hpuprof.errors import OutputError
-from hpuprof.files import put_in_place, scratch_folder, unwritable
+from hpuprof.files import install_protocol, put_in_place, scratch_folder, unwritable
+from hpuprof.messages import told
 from hpuprof.naming import METADATA_KEY, is_trace_name, parse_name
 from hpuprof.recorder.named_actions import Span
-from hpuprof.recorder.warn import tell
+from hpuprof.recorder.warn import Line, tell
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
@@ -64,10 +65,10 @@ def fallbacks() -> list[str]:
     return [str(folder / "hpuprof-traces") for folder in folders]
 
 
-def usable_directory(dirpath: str, rank: int) -> str:
+def usable_directory(dirpath: str, rank: int, given_at: Line | None = None) -> str:
     """Test a directory or URL with an empty file before recording; return it, or a fallback after a warning.
 
-    Raises OutputError when no directory can be written.
+    `given_at`: the user's line that names the directory. Raises OutputError when no directory can be written.
     """
     first: OutputError | None = None
     for place in (dirpath, *fallbacks()):
@@ -77,7 +78,7 @@ def usable_directory(dirpath: str, rank: int) -> str:
             first = first or error
             continue
         if first is not None:
-            tell(f"{first} ({first.hint}); traces go to {place} instead", RuntimeWarning)
+            tell(f"{first}; traces go to {place} instead", RuntimeWarning, at=given_at)
         return place
     assert first is not None
     raise first
@@ -108,11 +109,15 @@ def _remote(place: str) -> bool:
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
+    kind = url.partition("://")[0].lower()
     try:
         import fsspec
-    except ModuleNotFoundError:
-        raise OutputError(f"{url}: writing to a URL needs fsspec", hint="pip install fsspec") from None
-    fs, path = fsspec.core.url_to_fs(url)
+
+        fs, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise OutputError(
+            f"{url}: writing to {kind}:// needs a package: {told(error)}", hint=install_protocol(kind)
+        ) from None
     return fs, str(path).rstrip("/")
 
 

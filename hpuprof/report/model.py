@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from hpuprof.errors import UsageError
+from hpuprof.errors import UnknownNameError, UsageError
 from hpuprof.model.metrics import METRICS, Metric
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import ROWS, TABLES, Row, Tables
@@ -87,11 +87,18 @@ class ReportData(Tables, frozen=True, kw_only=True):
     )
 
 
+class Metrics(dict[str, Metric]):
+    """Metrics by name. Raises UnknownNameError, which is also a KeyError and suggests the nearest names."""
+
+    def __missing__(self, name: str) -> Metric:
+        raise UnknownNameError("metric", name, self)
+
+
 class Report:
     """A frozen report. Tables are pandas frames, for example `report.steps`.
 
     Columns are those of `docs/reference/columns.md`. `report.data` is the plain form; `report.metrics` maps names to
-    `Metric`.
+    `Metric` and raises UnknownNameError for others.
     """
 
     __slots__ = ("_frames", "data")
@@ -125,7 +132,7 @@ class Report:
     def metrics(self) -> dict[str, Metric]:
         """Headline numbers by name; unknown where a report of an earlier version lacks them."""
         own = {m.name: m for m in self.data.metrics}
-        return own | {spec.name: spec.metric(None, "") for spec in METRICS if spec.name not in own}
+        return Metrics(own | {spec.name: spec.metric(None, "") for spec in METRICS if spec.name not in own})
 
     @property
     def findings(self) -> list[Finding]:

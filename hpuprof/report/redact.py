@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from hpuprof.arguments import Kind, checked, made_of
 from hpuprof.ingest.dialects import THREAD_WORDS
 from hpuprof.naming import parse_name
 from hpuprof.report.model import Report
@@ -207,6 +208,7 @@ def _of_makers(word: str) -> bool:
     return word.lower().rstrip("0123456789") in _MAKERS.split()
 
 
+@checked(report=Kind("a Report", made_of(Report)))
 def redact(report: Report) -> Report:
     """Return the report with hosts, paths, command lines and user names replaced by tokens; nothing else changes."""
     return redact_reports([report])[0]

@@ -1,5 +1,6 @@
 """The command line: exit codes, what goes to stdout, help, errors, settings."""
 
+import inspect
 import json
 import os
 import re
@@ -276,6 +277,58 @@ def test_every_command_has_help_and_examples_of_its_options(run):
     for name in COMMANDS:
         code, out, _ = run(name, "--help")
         assert (code, out.startswith(f"Usage: hpuprof {name}")) == (0, True)
+
+
+def test_without_arguments_it_says_what_it_is_how_to_begin_and_all_commands():
+    from hpuprof.cli.main import COMMANDS
+
+    done = shell(env={**os.environ, "COLUMNS": "200"})
+    lines = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, len(lines)) == (2, "", 12)
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("hpuprof shows where each training step spends its time")
+    assert [line.split("#")[0].strip() for line in lines if "#" in line] == [
+        "hpuprof analyze traces/",
+        "hpuprof plan traces/",
+        "hpuprof compare before/ after/",
+    ]
+    groups = {name: commands.split() for name, _, commands in (line.strip().partition("  ") for line in lines[6:10])}
+    assert list(groups) == ["Analyze", "Look", "Files", "Machine"]
+    assert [name for names in groups.values() for name in names] == list(COMMANDS)
+
+
+def _help_of(run, name):
+    return run(*filter(None, [name]), "--help")[1]
+
+
+def test_help_lists_each_command_in_one_line_of_its_group(run):
+    from hpuprof.cli.main import GROUPS
+
+    lines = _help_of(run, "").splitlines()
+    for title, commands in GROUPS.items():
+        at = lines.index(f"{title}:")
+        assert [line.split(maxsplit=1) for line in lines[at + 1 : at + 1 + len(commands)]] == [
+            [name, words] for name, words in commands.items()
+        ]
+        assert lines[at + 1 + len(commands)] == ""
+
+
+def test_no_help_shows_signs_of_its_source_or_joins_lines_that_belong_apart(run):
+    from hpuprof.cli.main import COMMANDS, cli
+
+    kept = []
+    for name in ("", *COMMANDS):
+        text = _help_of(run, name)
+        assert not re.search(r"\\[a-z]|[\x00-\x09\x0b-\x1f]", text), name
+        command = cli.get_command(None, name) if name else cli
+        for paragraph in inspect.cleandoc(command.callback.__doc__).split("\n\n"):
+            first, *rest = paragraph.splitlines()
+            if first == "\b":
+                assert "\n".join(f"  {line}" for line in rest) in text
+                kept.append(name)
+            else:
+                assert "   " not in paragraph, f"{name}: columns need a line of \\b before them"
+    assert kept == ["completion"]
 
 
 def test_progress_never_reaches_stdout(samples):

@@ -58,13 +58,19 @@ def test_real_ranks_too(real_traces, shared_cluster):
     assert as_json(hpuprof.analyze(folder, scheduler=shared_cluster.address)) == serial
 
 
-def test_relative_paths_and_a_client_instead_of_its_executor(samples, shared_cluster, monkeypatch):
+def test_relative_paths_and_a_client_instead_of_its_executor(samples, shared_cluster, monkeypatch, tmp_path):
     from distributed import Client
 
     monkeypatch.chdir(samples)  # the workers are elsewhere
     serial = as_json(hpuprof.analyze(RANKS, jobs=1))
     with Client(shared_cluster.address, set_as_default=False) as client:
         assert as_json(hpuprof.analyze(RANKS, executor=client)) == serial
+        for name, options in (("here", {}), ("there", {"executor": client})):
+            hpuprof.merge(RANKS, tmp_path / f"{name}.json", **options)
+        monkeypatch.chdir(tmp_path)
+        converted = hpuprof.convert(samples / RANKS, "tab", executor=client)
+    assert (tmp_path / "there.json").read_bytes() == (tmp_path / "here.json").read_bytes()
+    assert len(list((tmp_path / "tab").rglob("*.gz"))) == len(converted.files) == 8
 
 
 def test_the_workers_read(samples, shared_cluster):

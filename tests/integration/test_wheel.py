@@ -85,9 +85,17 @@ def test_only_the_extra_for_recording_brings_torch():
     inside = re.fullmatch(r"hpuprof\[(.*)\]", extras["all"][0])[1].split(",")
     assert (len(extras["all"]), set(inside)) == (
         1,
-        set(extras) - {"all", "record", "site", "test", "benchmarks", "dev"},
+        set(extras) - {"all", "record", "stock-tab", "site", "test", "benchmarks", "dev"},
     )
     assert [e for e in inside if names(extras[e]) & {"torch", "lightning", "pytorch-lightning"}] == []
+
+
+def test_the_stock_tab_comes_only_when_asked_for():
+    """It follows links to parent folders without end."""
+    extras = settings()["optional-dependencies"]
+    assert [e for e in extras if "torch-tb-profiler" in names(extras[e])] == ["stock-tab"]
+    asked = {e for e in extras if any("stock-tab" in r for r in extras[e])}
+    assert asked == {"dev"}, "the tests of the stock tab need it"
 
 
 def test_every_import_is_declared():

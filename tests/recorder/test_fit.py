@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import statistics
 import time
@@ -733,8 +734,10 @@ def test_what_cannot_be_written_is_found_before_the_window_and_the_files_go_else
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("", encoding="utf-8")
     profiler = HPUProfiler(place, **SHORT)
-    with pytest.warns(RuntimeWarning, match="cannot be written.*traces go to .*hpuprof-traces instead"):
+    named = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+    with pytest.warns(RuntimeWarning, match="cannot be written.*traces go to .*hpuprof-traces instead") as caught:
         trainer(profiler, tmp_path).fit(Tiny(), loader())
+    assert [w.lineno for w in caught if "traces go to" in str(w.message)] == [named]
     assert only(tmp_path / "hpuprof-traces")["hpuprof"]["steps"] == [1, 2]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -340,6 +341,11 @@ def test_the_table_of_torch_follows_in_a_fit_when_it_was_asked_for(tmp_path: Pat
         ({"compress": "no"}, ConfigError, "compress is 'no' (True or False)"),
         ({"acc_events": 1}, ConfigError, "acc_events is 1 (True or False)"),
         ({"metric": "time"}, ConfigError, "self_cpu_time_total"),
+        ({"activities": ["gpu"]}, ConfigError, "activities has an unknown activity 'gpu' (one of cpu"),
+        ({"experimental_config": 5}, ConfigError, "experimental_config is 5 (a dict"),
+        ({"execution_trace_observer": 5}, ConfigError, "ExecutionTraceObserver"),
+        ({"table_kwargs": 5}, ConfigError, "table_kwargs is 5 (a dict"),
+        ({"sort_by_key": [5]}, MisconfigurationException, "sort_by_key is [5] (one of"),
         ({"emit_nvtx": True}, ConfigError, "Nsight Systems with Lightning's PyTorchProfiler(emit_nvtx=True)"),
         ({"use_cuda": True}, ConfigError, "activities=['cpu', 'cuda']"),
         ({"use_cpu": False}, ConfigError, "activities=['cpu']"),
@@ -352,6 +358,18 @@ def test_what_is_refused_shows_reason_and_remedy_and_is_the_error_that_was_raise
     with pytest.raises(ConfigError, match=re.escape(words)) as refused:
         HPUProfiler(**arguments)
     assert isinstance(refused.value, error)
+
+
+def test_a_wrong_value_of_any_argument_is_refused_by_its_name() -> None:
+    for name in inspect.signature(HPUProfiler).parameters:
+        for wrong in (object(), [object()], b"x", -1.5) if name != "profiler_kwargs" else ():
+            with pytest.raises(ConfigError, match=name):
+                HPUProfiler(**{name: wrong})
+
+
+def test_events_are_accumulated_or_not_as_torch_says_it() -> None:
+    assert HPUProfiler(acc_events=None)._events.accumulate is False
+    assert HPUProfiler(acc_events=True)._events.accumulate is True
 
 
 def test_what_was_refused_leaves_nothing_to_tear_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from recorder.forked import Programs
 
 import hpuprof
 from hpuprof import ConfigError
+from hpuprof.recorder.config import RecordConfig
 
 pytestmark = pytest.mark.filterwarnings(*QUIET)
 
@@ -70,6 +74,46 @@ def test_wrong_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HABANA_PROFILE", "1")
     with pytest.raises(ConfigError, match="HABANA_PROFILE"):
         hpuprof.record(tmp_path)
+
+
+class Odd:
+    """Nothing takes it."""
+
+
+@pytest.mark.parametrize(
+    "name", ["dirpath", "label", "activities", "schedule", "on_trace_ready", *(f.name for f in fields(RecordConfig))]
+)
+def test_a_wrong_value_of_any_argument_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    for wrong in (Odd(), [Odd()], b"x", -0.5):
+        with pytest.raises(ConfigError, match=name) as error:
+            hpuprof.record(**{"dirpath": tmp_path, name: wrong})
+        assert error.value.hint
+    with pytest.raises(ConfigError, match="dirpath is None"):
+        hpuprof.record(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("file", "cannot be written: Not a directory|cannot be written: File exists"),
+        ("s3://bucket/traces", "needs a package: .*s3fs.* \\(pip install 'hpuprof\\[remote\\]' s3fs\\)"),
+    ],
+)
+def test_a_directory_that_cannot_be_written_is_told_once_at_the_line_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for module in ("s3fs", "s3fs.core"):
+        monkeypatch.setitem(sys.modules, module, None)
+    recording = hpuprof.record(place, wait=0, baseline_blocks=0, active=1)
+    named = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+    with pytest.warns(RuntimeWarning, match=reason) as caught, recording:
+        loop(recording, 3)
+    (told,) = [w for w in caught if "traces go to" in str(w.message)]
+    assert str(told.message).count("(") == 1, "one remedy"
+    assert (told.filename, told.lineno) == (__file__, named)
+    assert only(tmp_path / "hpuprof-traces")["hpuprof"]["complete"] is True
 
 
 def test_ranks_of_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

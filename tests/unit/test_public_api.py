@@ -24,7 +24,7 @@ def test_import_hpuprof_is_light(package):
 
 
 def test_help_loads_nothing_heavy():
-    code = "import sys; from hpuprof.cli.main import main; main(['--help']); print([p for p in ('pandas', 'numpy', 'torch', 'rich', 'jinja2') if p in sys.modules])"
+    code = "import sys; from hpuprof.cli.main import main; main(['--help']); print([p for p in ('pandas', 'numpy', 'torch', 'plotly', 'rich', 'jinja2') if p in sys.modules])"
     assert run_python(code).splitlines()[-1] == "[]"
 
 
