@@ -41,6 +41,8 @@ _LINKED_SHARE = 0.5
 """Of the device's rows: with fewer known launches, nothing follows from who launched the rest."""
 _SELDOM_SHARE = 0.5
 """Of the distances between markers. An annotation in more of them is a part of the step, not one of its own."""
+_FEW_ROWS = 4
+"""Of so few rows, the longest may well be the work."""
 _OWN_WORK_SHARE = 0.1
 """Of the marker's median work. An annotation that launches less (a log, a checkpoint) is no step of its own."""
 _MOST_COMPANIONS = 64  # names of annotations tried beside the markers, the most frequent first, to bound time
@@ -102,10 +104,19 @@ class LaunchedWork(Struct, frozen=True, eq=False):
         """Return the device work launched in each window, communication included [ns]."""
         return self._sums(self.dur, low, high)
 
+    @property
+    def _even(self) -> Ints:
+        """Length of each row, nothing for one that takes longer than all others [ns].
+
+        It says little about where the work is: early ranks wait in a collective until the last one starts to record.
+        """
+        dominates = 2 * self.dur > self.dur.sum()
+        return np.where(dominates, 0, self.dur) if len(self.dur) > _FEW_ROWS else self.dur
+
     def share_in(self, low: Ints, high: Ints) -> float:
         """Return the share of the device work that was launched in these disjoint windows; 1 if that is unknown."""
-        total = int(self.dur.sum())
-        return int(self._sums(self.dur, low, high).sum()) / total if self.known and total else 1.0
+        total = int(self._even.sum())
+        return int(self._sums(self._even, low, high).sum()) / total if self.known and total else 1.0
 
     def mostly_in(self, low: Ints, high: Ints) -> bool:
         """Tell whether most of the device work was launched in these disjoint windows; True if that is unknown."""

@@ -183,3 +183,17 @@ def test_layers_between_an_embedding_and_a_head_are_no_steps(tmp_path, ends, rea
         if reads:
             out.host("cudaStreamSynchronize", 60 + 200 * layer + 165, 20, cat="cuda_runtime")
     assert out.reduce(tmp_path).file.step_source == source
+
+
+def test_marks_hold_the_work_though_one_row_outside_takes_longer(tmp_path):
+    """Early ranks wait for the last one to start recording, in a collective before the first step."""
+    out = TraceBuilder().kernel("ncclDevKernel_AllReduce_Sum_f32", 10, 30_000, launch=2)
+    for step in range(6):
+        at = 30_100 + 10_000.0 * step
+        out.annotation("train_batch", at, 9_900)
+        for i in range(8):
+            begin = at + 1_000 * i
+            out.host("aten::mm", begin, 40).kernel("gemm", begin + 45, 500, launch=begin + 5)
+    steps = RankView.of(out.trace(tmp_path)).steps
+    assert (steps.source, steps.name, len(steps)) == ("annotation", "train_batch", 6)
+    assert steps.used.sum() >= 4
