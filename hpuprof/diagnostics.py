@@ -423,6 +423,15 @@ _ALL = (
         remedy="Nothing to do; unbounded recursion also causes this.",
     ),
     Diagnostic(
+        code="HP176",
+        severity="info",
+        title="Not all of what sets the step time was computed",
+        cause="The slack of parts is computed where at most 128 host threads and streams wait for each other. Where "
+        "the steps reach no steady state within 100 runs, or the critical cycle goes through more than 32 of them, the "
+        "tables of what sets the step time are empty.",
+        remedy="Nothing to do; the other numbers do not depend on it.",
+    ),
+    Diagnostic(
         code="HP180",
         severity="error",
         title="A folder could not be searched",

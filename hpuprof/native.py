@@ -22,11 +22,11 @@ from hpuprof.errors import ConfigError, MissingDependencyError
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-EndPaths: TypeAlias = Callable[[Floats, tuple[Ints, Ints, Ints], tuple[Floats, Floats], tuple[Ints, Ints]], None]
-"""Longest paths between the ends of chains into an array, shape `(chains * chains, samples)`: from each to each.
+EndTimes: TypeAlias = Callable[..., None]
+"""`Period._product` into two arrays, shape `(chains, samples)`. Raises ValueError.
 
-Behind it come `before`, `first` and `source` of a graph, step and delay by sample, the chains and the places of their
-last events. Arrays as for `LongestPaths`. Raises ValueError.
+Behind them come `before`, `first` and `source` of a graph, step and delay by sample; when chains ended the run before,
+which they are, and the places of their last events. Arrays as for `LongestPaths`.
 """
 
 HostWork: TypeAlias = Callable[[Floats, tuple[Floats, ...], float], None]
@@ -76,7 +76,7 @@ PlayWeights: TypeAlias = Callable[..., None]
 WalkBack: TypeAlias = Callable[..., int]
 """`Period._walk` into an array, shape `(events, 2)`: places, and the edges between them; returns how many. ValueError.
 
-Behind it come graph and weights as for `EndPaths`, when events happen, where the walk begins, the chain of the run
+Behind it come graph and weights as for `EndTimes`, when events happen, where the walk begins, the chain of the run
 before, the sample, and how far a sum may miss a time.
 """
 
@@ -132,7 +132,7 @@ _native = choose(os.environ.get("HPUPROF_NATIVE", "auto"))
 combine_intervals: Counted | None = getattr(_native, "combine_intervals", None)
 contains_instants: Filled | None = getattr(_native, "contains_instants", None)
 covered_before: Filled | None = getattr(_native, "covered_before", None)
-end_paths: EndPaths | None = getattr(_native, "end_paths", None)
+end_times: EndTimes | None = getattr(_native, "end_times", None)
 host_work: HostWork | None = getattr(_native, "host_work", None)
 in_no_other: Filled | None = getattr(_native, "in_no_other", None)
 innermost_rows: Filled | None = getattr(_native, "innermost_rows", None)

@@ -42,9 +42,10 @@ from hpuprof.planning.greedy import plan_rows
 from hpuprof.planning.situation import Measured
 from hpuprof.process_memory import return_memory
 from hpuprof.what_if.constants import read_profile
-from hpuprof.what_if.critical_rows import NOTHING_CRITICAL, critical_tables, with_criticality
+from hpuprof.what_if.critical_rows import critical_tables
 from hpuprof.what_if.critical_walk import CriticalSlice, Places, critical_slices, places
 from hpuprof.what_if.criticality import Base
+from hpuprof.what_if.cycle_mean import UnsettledError
 from hpuprof.what_if.launch_model import LaunchModel, recorded_steps
 from hpuprof.what_if.part_columns import pack_parts
 from hpuprof.what_if.parts import parts_of
@@ -88,8 +89,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     judged = judging()
     return_memory(rows_bytes)
     capture, predictions, replay, base = judged.capture, judged.predictions, judged.replay, judged.base
-    critical = critical_tables(base) if base else NOTHING_CRITICAL
-    modules = matrix.with_flops(capture.modules)
+    critical = critical_tables(base, matrix.with_flops(capture.modules), view.modules)
     cut = [
         *_cut(operator_count, len(operators), "operators"),
         *_cut(kernel_count, len(kernels), "kernels"),
@@ -122,7 +122,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
         precision=precision_rows(view),
         intel=[intel] if intel else [],
         obstacles=capture.obstacles,
-        modules=with_criticality(modules, base, view.modules) if base else modules,
+        modules=critical.modules,
         shapes=capture.shapes,
         utilisation=utilisation + moving,
         critical_path=critical.critical_path,
@@ -130,7 +130,15 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
         kernel_sequences=critical.kernel_sequences,
         diagnostics=[
             DiagnosticRow.of(t.code, t.text, t.count, path=file.name, offset=t.offset)
-            for t in (*trace.health.troubles, *problems, *impossible, *cut, *judged.deep, *doubts(view))
+            for t in (
+                *trace.health.troubles,
+                *problems,
+                *impossible,
+                *cut,
+                *judged.deep,
+                *critical.troubles,
+                *doubts(view),
+            )
         ],
         prediction=predictions[0] if predictions else None,
         kind_predictions={k.name: p for k, p in zip(judged_kinds(view)[1:], predictions[1:], strict=bool(predictions))},
@@ -153,7 +161,11 @@ def rank_walk(trace: Trace, file: TraceFile) -> RankWalk:
     base = _base(replay)
     if base is None or replay is None or not isinstance(replay.model, LaunchModel):
         return RankWalk(partial)
-    return RankWalk(partial, critical_slices(base, replay.model), places(replay.model))
+    try:
+        slices = critical_slices(base, replay.model)
+    except UnsettledError:
+        slices = []
+    return RankWalk(partial, slices, places(replay.model))
 
 
 class _Judged(msgspec.Struct, frozen=True, eq=False):

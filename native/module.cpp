@@ -5,7 +5,7 @@ namespace hpuprof {
 PyObject* combine_intervals(PyObject*, PyObject*);
 PyObject* contains_instants(PyObject*, PyObject*);
 PyObject* covered_before(PyObject*, PyObject*);
-PyObject* end_paths(PyObject*, PyObject*);
+PyObject* end_times(PyObject*, PyObject*);
 PyObject* host_work(PyObject*, PyObject*);
 PyObject* in_no_other(PyObject*, PyObject*);
 PyObject* innermost_rows(PyObject*, PyObject*);
@@ -35,8 +35,8 @@ PyMethodDef methods[] = {
      "contains_instants(inside, (start, end), when): fill inside. Raises ValueError."},
     {"covered_before", hpuprof::covered_before, METH_VARARGS,
      "covered_before(covered, (start, end), lengths, when): fill covered. Raises ValueError."},
-    {"end_paths", hpuprof::end_paths, METH_VARARGS,
-     "end_paths(out, (before, first, source), (step, delay), (chains, last)): fill out. Raises ValueError."},
+    {"end_times", hpuprof::end_times, METH_VARARGS,
+     "end_times(ends, origins, (before, first, source), (step, delay), (values, chains, last)): fill ends and origins. Raises ValueError."},
     {"host_work", hpuprof::host_work, METH_VARARGS,
      "host_work(left, (work, rows, per_row, factor), floor): fill left. Raises ValueError."},
     {"in_no_other", hpuprof::in_no_other, METH_VARARGS,

@@ -1,7 +1,6 @@
-// The loops of hpuprof/what_if/period.py, which tells what the arrays mean: the longest paths between the ends of chains, and
-// the way back along one of them.
+// The loops of hpuprof/what_if/period.py, which tells what the arrays mean: when chains end a run and what decided that, and
+// the way back along a longest path.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -31,50 +30,58 @@ struct Run {
     std::int64_t samples() const { return step.columns(); }
 };
 
-// When each event happens if one chain ended at 0 and nothing else ever did; `reached`: whether it waits for that at all.
+// When each event happens if some chains ended at given times and nothing else ever did, and which of them decided that.
 // SAMPLES: how many there are, 0: any number.
 template <std::int64_t SAMPLES>
-void pass(const Run& run, std::int64_t chain, double* times, std::vector<char>& reached) {
+void pass(const Run& run, const std::int64_t* number, const double* values, double* times, double* origins) {
     const std::int64_t samples = SAMPLES > 0 ? SAMPLES : run.samples();
     for (std::int64_t place = 0; place < run.events(); ++place) {
-        const std::int64_t behind = run.before.begin()[place];
+        const std::int64_t behind = run.before.begin()[place], chain = behind < -1 ? number[~behind - 1] : -1;
         const double* __restrict step = run.step.begin() + place * samples;
-        double* __restrict latest = times + place * samples;
-        bool found = behind >= 0 ? reached[behind] != 0 : behind == ~(chain + 1);
-        if (found) {
-            const double* __restrict last = behind >= 0 ? times + behind * samples : nullptr;
-            for (std::int64_t i = 0; i < samples; ++i) latest[i] = last != nullptr ? last[i] + step[i] : step[i];
+        double *__restrict latest = times + place * samples, *__restrict origin = origins + place * samples;
+        for (std::int64_t i = 0; i < samples; ++i) {
+            const double last = behind >= 0 ? times[behind * samples + i] : chain >= 0 ? values[chain * samples + i] : NEVER;
+            latest[i] = last + step[i];
+            origin[i] = behind >= 0 ? origins[behind * samples + i] : static_cast<double>(chain);
         }
         for (std::int64_t edge = run.first.begin()[place]; edge < run.first.begin()[place + 1]; ++edge) {
-            const std::int64_t source = run.source.begin()[edge];
-            if (!reached[source]) continue;
-            const double *__restrict from = times + source * samples, *__restrict delay = run.delay.begin() + edge * samples;
-            if (!found)
-                for (std::int64_t i = 0; i < samples; ++i) latest[i] = from[i] + delay[i];
-            else
-                for (std::int64_t i = 0; i < samples; ++i) latest[i] = std::max(latest[i], from[i] + delay[i]);
-            found = true;
+            const std::int64_t source = run.source.begin()[edge] * samples;
+            const double *__restrict from = times + source, *__restrict led = origins + source;
+            const double* __restrict delay = run.delay.begin() + edge * samples;
+            for (std::int64_t i = 0; i < samples; ++i) {
+                const double come = from[i] + delay[i];
+                const bool later = come > latest[i];
+                latest[i] = later ? come : latest[i];
+                origin[i] = later ? led[i] : origin[i];
+            }
         }
-        reached[place] = found;
     }
 }
 
-void end_paths_of(PyObject* const (&a)[8]) {
-    const Array<double> out(a[0], "out", 2, PyBUF_WRITABLE);
-    const std::int64_t count = Integers(a[6], "chains", 1).rows();
-    const Places chains(a[6], "chains", count, 1 << 30);
-    const Run run(a + 1, 1 << 30);
-    const Places last(a[7], "last", count, run.events());
-    if (out.rows() != count * count || out.columns() != run.samples()) throw std::invalid_argument("out has the wrong shape");
-    const std::unique_ptr<double[]> times(new double[run.events() * run.samples()]);  // as far as they are reached
-    std::vector<char> reached(run.events());
+void end_times_of(PyObject* const (&a)[10]) {
+    const Array<double> ends(a[0], "ends", 2, PyBUF_WRITABLE), values(a[7], "values", 2);
+    const Array<std::int64_t> before(a[1], "before the ends", 2, PyBUF_WRITABLE);
+    const std::int64_t count = Integers(a[8], "chains", 1).rows();
+    const Places chains(a[8], "chains", count, 1 << 30);
+    std::int64_t highest = 0;
+    for (std::int64_t j = 0; j < count; ++j) highest = std::max(highest, chains[j] + 1);
+    const Run run(a + 2, 1 << 30);
+    const std::int64_t samples = run.samples();
+    for (std::int64_t place = 0; place < run.events(); ++place) highest = std::max(highest, ~run.before.begin()[place]);
+    const Places last(a[9], "last", count, run.events());
+    const auto fits = [&](const auto& array) { return array.rows() == count && array.columns() == samples; };
+    if (!fits(ends) || !fits(before) || !fits(values)) throw std::invalid_argument("ends or values have the wrong shape");
+    std::vector<std::int64_t> number(highest, -1);
+    for (std::int64_t j = 0; j < count; ++j) number[chains[j]] = j;
+    // Numbers of chains are exact in a double, and chosen by the same comparison as times.
+    const std::unique_ptr<double[]> times(new double[run.events() * samples]), origins(new double[run.events() * samples]);
+    const auto of = samples == 8 ? pass<8> : pass<0>;
+    Py_BEGIN_ALLOW_THREADS;
+    of(run, number.data(), values.begin(), times.get(), origins.get());
+    Py_END_ALLOW_THREADS;
     for (std::int64_t j = 0; j < count; ++j) {
-        run.samples() == 8 ? pass<8>(run, chains[j], times.get(), reached) : pass<0>(run, chains[j], times.get(), reached);
-        for (std::int64_t i = 0; i < count; ++i) {
-            double* into = out.begin() + (j * count + i) * run.samples();
-            const double* from = times.get() + last[i] * run.samples();
-            reached[last[i]] ? std::copy_n(from, run.samples(), into) : std::fill_n(into, run.samples(), NEVER);
-        }
+        std::copy_n(times.get() + last[j] * samples, samples, ends.begin() + j * samples);
+        std::copy_n(origins.get() + last[j] * samples, samples, before.begin() + j * samples);
     }
 }
 
@@ -109,12 +116,13 @@ std::int64_t walk(PyObject* const (&a)[8], std::int64_t place, std::int64_t chai
 
 }  // namespace
 
-PyObject* end_paths(PyObject*, PyObject* arguments) {
-    PyObject* a[8];
-    if (!PyArg_ParseTuple(arguments, "O(OOO)(OO)(OO):end_paths", &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6], &a[7]))
+PyObject* end_times(PyObject*, PyObject* arguments) {
+    PyObject* a[10];
+    if (!PyArg_ParseTuple(arguments, "OO(OOO)(OO)(OOO):end_times", &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6], &a[7],
+                          &a[8], &a[9]))
         return nullptr;
     return guarded([&]() -> PyObject* {
-        end_paths_of(a);
+        end_times_of(a);
         Py_RETURN_NONE;
     });
 }

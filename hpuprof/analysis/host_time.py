@@ -8,14 +8,13 @@ from msgspec import Struct
 
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.searching import search_sorted
-from hpuprof.analysis.step_completion import unrecorded_until
+from hpuprof.analysis.step_completion import SETTING_UP_NS, creates_context, unrecorded_until
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.ingest.dialect_activities import (
     copies_to_device,
     copies_to_host,
     is_synchronous_call,
     may_block,
-    may_create_context,
     reads_value,
 )
 from hpuprof.ingest.dialects import FAMILIES
@@ -30,7 +29,6 @@ SHORTEST_READ = 10_000
 
 In seven real CUDA traces, reads of the device take 22 µs and more, 99 % of those without a call inside at most 4.2 µs.
 """
-_SETTING_UP_NS = 1_000_000
 _LOADING_LAUNCHES = 20
 """From so long on, and so many times the median launch, a kernel's first launch loads its module; by judgement."""
 
@@ -118,13 +116,11 @@ def setting_up(trace: Trace, launch: npt.NDArray[np.integer]) -> Mask:
     """
     host = trace.host
     rows: Mask = host.activity == Activity.FIRST_USE
-    runtime = np.flatnonzero(host.kind == HostKind.RUNTIME)
-    if len(runtime) and may_create_context(trace.names[host.name[runtime[0]]]):
-        rows[runtime[0]] = host.dur[runtime[0]] >= _SETTING_UP_NS
+    rows[creates_context(trace)] = True
     linked = np.flatnonzero(launch >= 0)
     linked = linked.compress(host.activity.take(launch.take(linked)) == Activity.LAUNCH)
     calls = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]
-    calls = calls[host.dur[calls] >= _SETTING_UP_NS]
+    calls = calls[host.dur[calls] >= SETTING_UP_NS]
     if len(calls):
         launching = np.zeros(len(host), dtype=bool)
         launching[launch.take(linked)] = True

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from hpuprof.analysis.groups import members
+from hpuprof.ingest.dialect_activities import may_create_context
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals
-from hpuprof.model.schema import DeviceKind
+from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
 LINKED_SHARE = 0.5
@@ -25,6 +26,9 @@ the device waits for it; in the real traces at hand the share is 0 to 0.2 or 0.8
 WAITED_NS = 1_000_000
 """The first recorded launch that waits longer for an idle device waited for work without rows. By judgement: in real
 traces a first row starts within 0.03 ms of its launch, and behind unrecorded work 57 ms and more later."""
+
+SETTING_UP_NS = 1_000_000
+"""From so long on, a call creates a context or loads a module; by judgement."""
 
 
 def completion_windows(trace: Trace, launched: Ints, start: Ints, end: Ints) -> Intervals | None:
@@ -47,7 +51,8 @@ def completion_windows(trace: Trace, launched: Ints, start: Ints, end: Ints) -> 
     edges = np.stack([start, end], axis=1).ravel()
     piece = np.searchsorted(edges, begun, side="right")
     done = _completed(trace, rows, piece, np.append(edges, edges[-1]))
-    done = np.maximum(done, unrecorded_until(trace, launched))
+    if not len(creates_context(trace)):  # a device that is being set up has no earlier work
+        done = np.maximum(done, unrecorded_until(trace, launched))
     steps = np.arange(len(start))
     first = np.full(len(edges) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, piece, begun)
@@ -101,6 +106,19 @@ def unrecorded_until(trace: Trace, launched: Ints) -> int:
         loose = min(begin, int(device.end[earlier & (launched < 0)].max(initial=0)))
         until = max(until, begin if waited > WAITED_NS else loose)
     return until
+
+
+def creates_context(trace: Trace) -> Ints:
+    """Return the call that creates the device's context, by place, name and length; none where it came before."""
+    host = trace.host
+    first = np.flatnonzero(host.kind == HostKind.RUNTIME)[:1]
+    sets_up = [
+        row
+        for row in first.tolist()
+        if (host.activity[row] == Activity.FIRST_USE or may_create_context(trace.names[host.name[row]]))
+        and host.dur[row] >= SETTING_UP_NS
+    ]
+    return first[: len(sets_up)]
 
 
 def _busiest(trace: Trace, rows: Ints) -> int:

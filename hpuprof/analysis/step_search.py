@@ -104,23 +104,25 @@ class LaunchedWork(Struct, frozen=True, eq=False):
         """Return the device work launched in each window, communication included [ns]."""
         return self._sums(self.dur, low, high)
 
-    @property
-    def _even(self) -> Ints:
-        """Length of each row, nothing for one that takes longer than all others [ns].
-
-        It says little about where the work is: early ranks wait in a collective until the last one starts to record.
-        """
-        dominates = 2 * self.dur > self.dur.sum()
-        return np.where(dominates, 0, self.dur) if len(self.dur) > _FEW_ROWS else self.dur
-
     def share_in(self, low: Ints, high: Ints) -> float:
         """Return the share of the device work that was launched in these disjoint windows; 1 if that is unknown."""
-        total = int(self._even.sum())
-        return int(self._sums(self._even, low, high).sum()) / total if self.known and total else 1.0
+        return self._share(self.dur, low, high)
 
     def mostly_in(self, low: Ints, high: Ints) -> bool:
         """Tell whether most of the device work was launched in these disjoint windows; True if that is unknown."""
         return self.share_in(low, high) >= _WORK_SHARE
+
+    def marked(self, low: Ints, high: Ints) -> bool:
+        """Tell as `mostly_in` of windows that marks show, whatever one row does that takes longer than all others.
+
+        It says little about where the work is: early ranks wait in a collective until the last one starts to record.
+        """
+        dominates = (2 * self.dur > self.dur.sum()) & (len(self.dur) > _FEW_ROWS)
+        return self._share(np.where(dominates, 0, self.dur), low, high) >= _WORK_SHARE
+
+    def _share(self, values: Ints, low: Ints, high: Ints) -> float:
+        total = int(values.sum())
+        return int(self._sums(values, low, high).sum()) / total if self.known and total else 1.0
 
     def _sums(self, values: Ints, low: Ints, high: Ints) -> Ints:
         total = np.append([0], np.cumsum(values))
@@ -242,7 +244,7 @@ def _repeating_annotation(
         covered = float(start[-1] - start[0] + median(gaps)) / span
         # An optimizer runs once in each update by its nature; anything else marks steps if it holds their work.
         held = np.append(start[1:], end[-1]) if host.activity[rows[0]] == Activity.OPTIMIZER else end
-        if covered < _COVERED_SHARE or not work.mostly_in(start, held):
+        if covered < _COVERED_SHARE or not work.marked(start, held):
             continue
         found = (round(covered, 2), round(work.share_in(start, end), 1), -len(rows), name), marks
         best = max(best, found, key=lambda f: f[0]) if best else found

@@ -48,7 +48,8 @@ class CriticalRow(Row, frozen=True, kw_only=True):
         Meta(
             title="slack",
             description="By how much one of its rows, calls or stretches of host work could take longer in every run "
-            "of the steps at the same step time, the least of them, median [ns]. None for latencies, modules, others.",
+            "of the steps at the same step time, the least of them, median [ns]. None for latencies, modules, others, "
+            "and where too many threads and streams wait for each other (HP176).",
         ),
     ]
     drag_ns: Annotated[

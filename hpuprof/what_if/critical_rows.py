@@ -11,9 +11,12 @@ import numpy as np
 from hpuprof.analysis.modules import ModuleCalls
 from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.tables import ModuleRow
+from hpuprof.model.trace import Trouble
 from hpuprof.model.what_if_rows import CriticalRow, KernelSequenceRow, SensitivityRow
 from hpuprof.what_if.criticality import Base
+from hpuprof.what_if.cycle_mean import UnsettledError
 from hpuprof.what_if.kernel_sequences import sequence_rows
+from hpuprof.what_if.period import MOST_MUTUAL
 from hpuprof.what_if.sensitivity import curve, no_gain_below
 from hpuprof.what_if.uncertainty import GAIN_ERROR, standard_normal
 
@@ -25,19 +28,33 @@ _ERRORS = 64  # quantiles of the model's error
 
 
 class CriticalTables(msgspec.Struct, frozen=True):
-    """Rows for the report."""
+    """Rows for the report; `modules` with their time on the cycle; `troubles`: what was not computed, and why."""
 
     critical_path: list[CriticalRow]
     sensitivity: list[SensitivityRow]
     kernel_sequences: list[KernelSequenceRow]
+    modules: list[ModuleRow]
+    troubles: list[Trouble]
 
 
-NOTHING_CRITICAL = CriticalTables([], [], [])
-
-
-def critical_tables(base: Base) -> CriticalTables:
+def critical_tables(base: Base | None, modules: list[ModuleRow], calls: ModuleCalls) -> CriticalTables:
     """Solve the steps as they are, with each of the largest parts faster, and with sequences of kernels fused."""
-    return CriticalTables(critical_rows(base), sensitivity_rows(base), sequence_rows(base))
+    nothing = CriticalTables([], [], [], modules, [])
+    if base is None:
+        return nothing
+    mutual = len(base.period.chains.mutual)
+    missing = f"slack is not computed: {mutual} chains wait for each other, more than {MOST_MUTUAL}"
+    try:
+        return CriticalTables(
+            critical_rows(base),
+            sensitivity_rows(base),
+            sequence_rows(base),
+            with_criticality(modules, base, calls),
+            [Trouble("HP176", mutual, missing)] if mutual > MOST_MUTUAL else [],
+        )
+    except UnsettledError as error:
+        trouble = Trouble("HP176", 1, f"what sets the step time is not computed: {error}")
+        return msgspec.structs.replace(nothing, troubles=[trouble])
 
 
 def critical_rows(base: Base) -> list[CriticalRow]:

@@ -15,6 +15,7 @@ from hpuprof.what_if.parts import LATENCIES, Owners, Parts, parts_of
 from hpuprof.what_if.period import Cycle, Period, steady_step
 from hpuprof.what_if.play import HostWork, Sample, Weights, rounded
 from hpuprof.what_if.schedule import Schedule, Wait
+from hpuprof.what_if.slack import slack
 from hpuprof.what_if.step_model import StepModel
 
 SAMPLES = 8
@@ -52,7 +53,7 @@ class Base(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def period(self) -> Period:
         """The steady state."""
-        return Period.of(self.schedule, Weights.of(self.schedule, self.sample, work=self.work))
+        return Period(self.schedule, Weights.of(self.schedule, self.sample, work=self.work))
 
     @cached_property
     def on_cycle(self) -> OnCycle:
@@ -100,7 +101,7 @@ class Base(Struct, frozen=True, eq=False, dict=True):
         It is by how much one of them could take longer at the same step time.
         """
         topology, owners, parts = self.schedule.topology, self.parts.owners, self.parts
-        of_event, of_step = self.period.slack()
+        of_event, of_step = slack(self.period)
         out: Floats = np.full((len(parts.labels), len(self.sample)), np.inf)
         after = topology.after
         calls = of_event[topology.calls]
@@ -138,13 +139,13 @@ class Base(Struct, frozen=True, eq=False, dict=True):
 
         They are as they were after it: a copy of all for each of them would take as long as solving.
         """
-        before = []
+        before, near = [], self.period.values  # solved for while the weights are as they are
         for weights, at, gone in less:
             whole = weights.take(at, axis=0)
             before.append((weights, at, whole))
             weights[at] = whole - gone
         try:
-            return steady_step(self.schedule, self.period.weights)
+            return steady_step(self.schedule, self.period.weights, near)
         finally:
             for weights, at, whole in reversed(before):
                 weights[at] = whole

@@ -34,7 +34,7 @@ def host_waits(
     of: PathCalls,
     *,
     blocking: bool,
-) -> tuple[Floats, Floats, dict[int, list[int]], dict[int, int]]:
+) -> tuple[Floats, Floats, dict[int, Ints], dict[int, int]]:
     """Find which rows each waiting call waited for, and what the call costs when there is nothing to wait for.
 
     Last comes which row made room in the launch queue for each launch that found it full.
@@ -45,20 +45,20 @@ def host_waits(
     ends = rows.start + rows.dur
     first = np.searchsorted(rows.call, np.arange(len(begin)), side="left")
     stop = np.searchsorted(rows.call, np.arange(len(begin)), side="right")
-    targets: dict[int, list[int]] = {}
-    last_of_lane: dict[int, list[int]] = {lane: [] for lane in range(len(rows.all_start))}
-    done, lanes, until = 0, rows.lane.tolist(), stop.tolist()
+    targets: dict[int, Ints] = {}
+    latest = np.full(len(rows.all_start), -1)  # by lane: its row launched last
+    earlier = _earlier_on_lane(rows.lane)
+    done, until = 0, stop.tolist()
     calls = np.flatnonzero(waits).tolist()
     idle_costs = []
     for i in np.flatnonzero(waits | of.frees).tolist():
-        while done < until[i]:
-            last_of_lane[lanes[done]].append(done)
-            done += 1
+        latest[rows.lane[done : until[i]]] = np.arange(done, until[i])  # of equal lanes the last one counts
+        done = until[i]
         event = recorded.of_host(int(of.correlation[i]))
         known = event >= 0 and ends[event] <= end[i] + LATE
-        hits = [event] if known else _drained(last_of_lane, ends, int(begin[i]), int(end[i]))
+        hits = np.array([event]) if known else _drained(latest, earlier, ends, int(begin[i]), int(end[i]))
         targets[i] = hits
-        last = max((int(ends[h]) for h in hits), default=int(begin[i]))
+        last = int(ends[hits].max()) if len(hits) else int(begin[i])
         if last > begin[i]:
             tail[i] = max(0.0, float(end[i] - last))
         else:
@@ -88,21 +88,28 @@ def host_waits(
     return useful, tail, targets, queued
 
 
-def _drained(last_of_lane: dict[int, list[int]], ends: Ints, begin: int, end: int) -> list[int]:
+def _earlier_on_lane(lane: Ints) -> list[int]:
+    """Return for each row the one launched before it on its lane, -1 for none."""
+    order = np.argsort(lane, kind="stable")
+    earlier = np.full(len(lane), -1)
+    same = lane[order][1:] == lane[order][:-1]
+    earlier[order[1:][same]] = order[:-1][same]
+    found: list[int] = earlier.tolist()
+    return found
+
+
+def _drained(latest: Ints, earlier: list[int], ends: Ints, begin: int, end: int) -> Ints:
     """Return the last row of each lane that was over when a call returned, if the call may have waited for it."""
-    hits = []
-    for launched in last_of_lane.values():
+    hits: Ints = latest[latest >= 0]
+    running = np.flatnonzero(ends[hits] > end + LATE)
+    for at in running.tolist():
         # Look back from the last launched row to the last one that was over when the call returned.
-        k = len(launched) - 1
-        while k >= 0 and ends[launched[k]] > end + LATE and len(launched) - k < 64:
-            k -= 1
-        if k < 0 or ends[launched[k]] > end + LATE:
-            continue
-        drained = k == len(launched) - 1
-        near = end - WAITED <= ends[launched[k]]
-        if drained or (near and ends[launched[k]] > begin):
-            hits.append(launched[k])
-    return hits
+        row, looked = earlier[hits[at]], 2
+        while row >= 0 and ends[row] > end + LATE and looked < 64:
+            row, looked = earlier[row], looked + 1
+        near = row >= 0 and end - WAITED <= ends[row] <= end + LATE
+        hits[at] = row if near and ends[row] > begin else -1
+    return hits[hits >= 0] if len(running) else hits
 
 
 def queue_depth(rows: LaunchedRows, queued: dict[int, int]) -> int:

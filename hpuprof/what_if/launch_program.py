@@ -101,7 +101,7 @@ class Program(Struct, frozen=True, eq=False):
     upload: Mask  # copies to the device
     useful: Floats  # cost of the call without waiting
     tail: Floats  # from the end of the awaited row to the call's return
-    targets: dict[int, list[int]]  # call -> rows it waits for
+    targets: dict[int, Ints]  # call -> rows it waits for
     queued: dict[int, int]  # launch into a full queue -> row whose end made room
     queue_depth: int  # rows that it held then, 0 if it was never full
     # device rows, in order of calls
@@ -145,12 +145,7 @@ def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
     """Return the schedule of the program as recorded. `blocking`: launches wait for their work, if they did."""
     count = len(program.row)
     segment, segment_rows = program.segments.whole
-    waits = [
-        (int(Wait.DEVICE), call, row, float(program.tail[call]))
-        for call, rows in program.targets.items()
-        for row in rows
-    ]
-    waits += [(int(Wait.QUEUE), call, row, float(program.tail[call])) for call, row in program.queued.items()]
+    waits = [(int(Wait.QUEUE), call, row, float(program.tail[call])) for call, row in program.queued.items()]
     waits += [(int(Wait.QUEUE), call, row, 0.0) for call, row in _room_needed(program)]
     lanes = program.lane_waits
     columns = zip(lanes.row.tolist(), lanes.source.tolist(), lanes.gap.tolist(), strict=True)
@@ -191,10 +186,18 @@ def unchanged(program: Program, *, blocking: bool = False) -> Schedule:
             captured=no_rows,
             copies=np.zeros(len(program.call)),
         ),
-        Waits.of(waits),
+        _device_waits(program).also(Waits.of(waits)),
         np.concatenate([np.zeros(THREADS), program.backlog]),
         program.steps,
     )
+
+
+def _device_waits(program: Program) -> Waits:
+    """Return the waits of calls for rows: of each waiting call as many as lanes, all at once."""
+    sizes = [len(rows) for rows in program.targets.values()]
+    call = np.repeat(np.array(list(program.targets), dtype=np.int64), sizes)
+    row = np.concatenate([*program.targets.values(), np.empty(0, dtype=np.int64)])
+    return Waits(np.full(len(call), int(Wait.DEVICE)), call, row, program.tail[call])
 
 
 def _room_needed(program: Program) -> list[tuple[int, int]]:
@@ -308,10 +311,10 @@ def build_program(view: RankView) -> Program | None:
     )
 
 
-def _last_rows(rows: LaunchedRows) -> list[int]:
+def _last_rows(rows: LaunchedRows) -> Ints:
     """Return each lane's last row."""
     behind = np.lexsort((rows.start + rows.dur, rows.lane))
-    last: list[int] = behind[np.append(np.diff(rows.lane[behind]) != 0, [True])].tolist()
+    last: Ints = behind[np.append(np.diff(rows.lane[behind]) != 0, [True])]
     return last
 
 

@@ -3,7 +3,9 @@
 Events of one run of steps wait for those of the run before through their chains alone. So a run is a matrix over
 chains: entry (i, j) is the longest path from the end of chain j in the run before to the end of chain i, and the period
 is the largest mean of the matrix's cycles (max-plus algebra: Baccelli, Cohen, Olsder, Quadrat, *Synchronization and
-Linearity*, 1992, theorem 3.28). It never grows when a weight shrinks, whatever was queued before the first step.
+Linearity*, 1992, theorem 3.28). It never grows when a weight shrinks, whatever was queued before the first step. The
+product of the matrix and a vector takes one pass over the events; the matrix itself is only made of chains that wait
+for each other, and only where they are few.
 """
 
 from __future__ import annotations
@@ -16,10 +18,19 @@ from msgspec import Struct
 
 from hpuprof import native
 from hpuprof.model.arrays import Floats, Ints
+from hpuprof.what_if.cycle_mean import LargestMean, UnsettledError, fewest_runs, largest_mean
 from hpuprof.what_if.graph import NEVER, Graph
-from hpuprof.what_if.play import Weights, rounded
-from hpuprof.what_if.schedule import THREADS, Schedule
+from hpuprof.what_if.mutual_chains import MutualChains
+from hpuprof.what_if.play import RESOLUTION, Weights, rounded
+from hpuprof.what_if.schedule import Schedule
 
+MOST_MUTUAL = 128
+"""Chains that wait for each other up to which slack is computed, with two passes over the events for each.
+
+A Gaudi has up to 64 engine lanes. Also those among which the cycle through the fewest runs is looked for.
+"""
+MOST_RUNS = 32
+"""Runs that a cycle goes through at most; in the traces at hand it is one."""
 _TIE = 1e-3
 """ns by which the sum of a path's weights may miss a time, for rounding."""
 
@@ -36,105 +47,148 @@ class Cycle(NamedTuple):
 
 
 class Period(Struct, frozen=True, eq=False, dict=True):
-    """The steady state of a schedule with given weights. S: samples, C: chains that have events."""
+    """The steady state of a schedule with given weights. S: samples, M, A: chains as in `MutualChains`.
+
+    `near`: values of the mutual chains in a similar steady state, shape `(M, S)`; None: not known.
+    """
 
     schedule: Schedule
     weights: Weights
-    chains: Ints
-    """Which chains have events, shape `(C,)`."""
-    times: list[Floats]
-    """By chain of the run before: when each event happens if that chain ended at 0 and nothing else ever; by place."""
-    passes: Floats
-    """By sample, chain, and chain of the run before: longest path between their ends [ns], shape `(S, C, C)`."""
-
-    @classmethod
-    def of(cls, schedule: Schedule, weights: Weights) -> Period:
-        """Solve a run once for each chain."""
-        graph = schedule.topology.graph
-        chains = np.flatnonzero(graph.last >= 0)
-        last = graph.place[graph.last[chains]]
-        extra = _returning(schedule, weights, chains)
-        times, passes = [], np.empty((weights.step.shape[1], len(chains), len(chains)))
-        for j, chain in enumerate(chains.tolist()):
-            begin = np.full((len(weights.begin), 1), NEVER)
-            begin[chain] = 0.0
-            times.append(graph.solve(weights.step, weights.delay, begin))
-            passes[:, :, j] = (times[-1][last] + extra).T
-        return cls(schedule, weights, chains, times, passes)
-
-    @cached_property
-    def _loops(self) -> tuple[Floats, list[Ints], Ints, Ints]:
-        """Return the largest mean by sample, each power's argmax, and length and chain of the cycle that has it."""
-        count, chains = self.passes.shape[:2]
-        power, best = self.passes, np.full(count, NEVER)
-        length, where = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        back: list[Ints] = []
-        for k in range(1, chains + 1):
-            if k > 1:
-                joined = self.passes[:, :, :, None] + power[:, None, :, :]
-                back.append(joined.argmax(axis=2))
-                power = joined.max(axis=2)
-            loops = np.diagonal(power, axis1=1, axis2=2)
-            mean = loops.max(axis=1) / k
-            better = mean > best + _TIE
-            best, length = np.where(better, mean, best), np.where(better, k, length)
-            where = np.where(better, loops.argmax(axis=1), where)
-        return best, back, length, where
+    near: Floats | None = None
 
     @property
+    def chains(self) -> MutualChains:
+        """Which of the schedule's chains wait for each other."""
+        return self.schedule.topology.chains
+
+    @cached_property
+    def returning(self) -> Floats:
+        """What the last call of each thread still costs after it began, by chain, shape `(chains, S)`; lanes: 0."""
+        extra = np.zeros((len(self.schedule.topology.graph.last), self.weights.step.shape[1]))
+        for call in np.flatnonzero(self.schedule.topology.after < 0).tolist():
+            extra[self.schedule.calls.thread[call]] += rounded(self.weights.cost[call])
+        return extra
+
+    @cached_property
+    def rounds(self) -> Floats:
+        """How long a run takes each chain alone, shape `(A, S)`."""
+        chains = self.chains
+        return chains.sums(self.weights.step) + self.returning[chains.alone]
+
+    @cached_property
+    def _mutual(self) -> LargestMean | None:
+        """The largest mean of the cycles through mutual chains; None without such chains. Raises UnsettledError."""
+        if not len(self.chains.mutual):
+            return None
+        begin = np.zeros((len(self.chains.mutual), self.weights.step.shape[1])) if self.near is None else self.near
+        return largest_mean(self._product, begin, RESOLUTION)
+
+    @cached_property
     def ns(self) -> Floats:
-        """The period of one run of all steps [ns], shape `(S,)`."""
-        return self._loops[0]
+        """The period of one run of all steps [ns], shape `(S,)`. Raises UnsettledError."""
+        alone: Floats = self.rounds.max(axis=0, initial=NEVER)
+        return alone if self._mutual is None else np.maximum(alone, self._mutual.mean)
 
     @property
     def step_ns(self) -> Floats:
-        """The steady step time [ns], shape `(S,)`."""
+        """The steady step time [ns], shape `(S,)`. Raises UnsettledError."""
         return self.ns / self.schedule.steps
 
+    @property
+    def values(self) -> Floats | None:
+        """When mutual chains end against each other in the steady state, for `near`; shape `(M, S)`."""
+        return None if self._mutual is None else self._mutual.values
+
+    def _product(self, values: Floats) -> tuple[Floats, Ints]:
+        """Return when each mutual chain ends a run, and the chain whose end before decided that; see `largest_mean`."""
+        graph, weights, chains = self.schedule.topology.graph, self.weights, self.chains
+        if native.end_times is not None:
+            ends, before = np.empty(values.shape), np.empty(values.shape, dtype=np.int64)
+            columns, lines = (graph.before, graph.first, graph.source), (chains.mutual, chains.last)
+            native.end_times(ends, before, columns, (weights.step, weights.delay), (values, *lines))
+        else:
+            t = self.solve(chains.mutual, values)
+            through = _deciding(graph, weights.step, weights.delay, self._begin(chains.mutual, values), t, 0.0)
+            ends, before = t[chains.last], np.searchsorted(chains.mutual, _origins(graph, through, chains.last))
+        return ends + self.returning[chains.mutual], before
+
+    def _begin(self, chains: Ints | int, values: Floats | float) -> Floats:
+        begin = np.full(self.weights.begin.shape, NEVER)
+        begin[chains] = values
+        return begin
+
+    def solve(self, chains: Ints | int, values: Floats | float = 0.0) -> Floats:
+        """Return when events happen, by place, if these chains ended then and nothing else ever; `(events, S)`."""
+        return self.schedule.topology.graph.solve(self.weights.step, self.weights.delay, self._begin(chains, values))
+
+    @cached_property
+    def passes(self) -> Floats | None:
+        """By sample, mutual chain, and that of the run before: longest path between their ends [ns], `(S, M, M)`.
+
+        None of more than `MOST_MUTUAL`.
+        """
+        chains, extra = self.chains, self.returning[self.chains.mutual]
+        count = len(chains.mutual)
+        if count > MOST_MUTUAL:
+            return None
+        passes = np.empty((extra.shape[1], count, count))
+        for j, chain in enumerate(chains.mutual.tolist()):
+            passes[:, :, j] = (self.solve(chain)[chains.last] + extra).T
+        return passes
+
     def cycles(self) -> list[Cycle]:
-        """Return the critical cycle of each sample; of several, one that goes through the fewest runs."""
-        _, back, length, where = self._loops
-        hops: list[list[tuple[int, int]]] = []
-        for s, (runs, home) in enumerate(zip(length.tolist(), where.tolist(), strict=True)):
-            at, mine = home, []
-            for k in range(runs, 0, -1):
-                behind = int(back[k - 2][s, at, home]) if k > 1 else home
-                mine.append((behind, at))
-                at = behind
-            hops.append(mine)
-        found = [np.concatenate([self._walk(s, j, i) for j, i in mine]) for s, mine in enumerate(hops)]
-        return [Cycle(walked[:, 0], walked[:, 1], len(mine)) for walked, mine in zip(found, hops, strict=True)]
+        """Return the critical cycle of each sample; of several, one that goes through the fewest runs.
 
-    def _deciding(self, j: int, s: int) -> Ints:
-        """Return by place the edge that decided when an event happened, -1 for its chain, if chain `j` ended at 0."""
-        graph, t, step = self.schedule.topology.graph, self.times[j][:, s], self.weights.step[:, s]
-        chained = np.full(len(t), NEVER)
-        follows, opens = np.flatnonzero(graph.before >= 0), np.flatnonzero(graph.before == ~(self.chains[j] + 1))
-        chained[follows] = t[graph.before[follows]] + step[follows]
-        chained[opens] = step[opens]
-        having = np.flatnonzero(np.diff(graph.first))
-        through = np.full(len(t), -1, dtype=np.int64)
-        if len(having):
-            arriving = t[graph.source] + self.weights.delay[:, s]
-            latest = np.repeat(np.maximum.reduceat(arriving, graph.first[having]), np.diff(graph.first)[having])
-            number = np.where(arriving == latest, np.arange(len(arriving)), len(arriving))
-            through[having] = np.minimum.reduceat(number, graph.first[having])
-        through[chained >= t - _TIE] = -1
-        return through
+        Of one run: that of the first chain; of mutual chains beyond `MOST_MUTUAL` any. Raises UnsettledError.
+        """
+        hops = [self._hops(s) for s in range(len(self.ns))]
+        most = max(map(len, hops))
+        if most > MOST_RUNS:
+            raise UnsettledError(f"the critical cycle goes through more than {MOST_RUNS} runs of the steps")
+        walked: list[list[Ints]] = [[] for _ in hops]
+        for k in range(most):
+            # One pass for all samples, each from where its own hop comes from.
+            going = [s for s, mine in enumerate(hops) if k < len(mine)]
+            begin = np.full(self.weights.begin.shape, NEVER)
+            begin[[hops[s][k][0] for s in going], going] = 0.0
+            times = self.schedule.topology.graph.solve(self.weights.step, self.weights.delay, begin)
+            for s in going:
+                walked[s].append(self._walk(times, s, *hops[s][k]))
+        found = [np.concatenate(mine) for mine in walked]
+        return [Cycle(way[:, 0], way[:, 1], len(mine)) for way, mine in zip(found, hops, strict=True)]
 
-    def _walk(self, s: int, j: int, i: int) -> Ints:
+    def _hops(self, s: int) -> list[tuple[int, int]]:
+        """Return the cycle of a sample as chains at the ends of runs: from which to which, latest first."""
+        chains, passes = self.chains, self.passes
+        loops = np.full(len(self.returning), NEVER)
+        loops[chains.alone] = self.rounds[:, s]
+        if passes is not None:
+            loops[chains.mutual] = np.diagonal(passes[s])
+        if loops.max() >= self.ns[s] - _TIE:
+            nodes = [int(loops.argmax())]
+        else:
+            assert self._mutual is not None
+            found = (
+                self._mutual.cycle(s) if passes is None else fewest_runs(passes[s], float(self.ns[s]) - _TIE, MOST_RUNS)
+            )
+            nodes = chains.mutual[found].tolist()
+        return list(zip([*nodes[1:], nodes[0]], nodes, strict=True))
+
+    def _walk(self, times: Floats, s: int, j: int, i: int) -> Ints:
         """Return the places from a chain's end to where the run begins, last first, and the edges between them.
 
-        Shape `(events on the way, 2)`; in sample `s`, if chain `j` of the run before ended at 0.
+        Shape `(events on the way, 2)`; in sample `s`, whose column of `times` has chain `j` of the run before end at 0.
         """
         graph = self.schedule.topology.graph
-        at = int(graph.place[graph.last[self.chains[i]]])
+        at = int(graph.place[graph.last[i]])
         found = np.empty((len(graph), 2), dtype=np.int64)
         if native.walk_back is not None:
             columns, weights = (graph.before, graph.first, graph.source), (self.weights.step, self.weights.delay)
-            begin = at, int(self.chains[j]), s
-            return found[: native.walk_back(found, columns, weights, self.times[j], begin, _TIE)]
-        through, count = self._deciding(j, s), 0
+            return found[: native.walk_back(found, columns, weights, times, (at, j, s), _TIE)]
+        begin = np.full((len(self.weights.begin), 1), NEVER)
+        begin[j] = 0.0
+        step, delay = self.weights.step[:, s, None], self.weights.delay[:, s, None]
+        through, count = _deciding(graph, step, delay, begin, times[:, s, None], _TIE)[:, 0], 0
         while at >= 0:
             edge = int(through[at])
             found[count] = at, edge
@@ -142,74 +196,30 @@ class Period(Struct, frozen=True, eq=False, dict=True):
             at = int(graph.before[at] if edge < 0 else graph.source[edge])
         return found[:count]
 
-    def slack(self) -> tuple[Floats, Floats]:
-        """Return by how much longer each event, or the step to it from the one before, may take at the same period.
 
-        Both by place, shape `(events, S)`, ns: 0 on a critical cycle, infinite where nothing waits for an event.
-        """
-        graph, weights, chains = self.schedule.topology.graph, self.weights, len(self.chains)
-        star = _star(self.passes - self.ns[:, None, None])
-        left = self._left()
-        of_event = np.full(weights.step.shape, NEVER)
-        of_step = np.full(weights.step.shape, NEVER)
-        follows = np.flatnonzero(graph.before >= 0)
-        for j in range(chains):
-            # What is left behind an event until the run after comes back to chain j.
-            back = np.full(weights.step.shape, NEVER)
-            for i in range(chains):
-                np.maximum(back, left[i] + star[:, j, i], out=back)
-            np.maximum(of_event, self.times[j] + back, out=of_event)
-            joined = self.times[j][graph.before[follows]] + weights.step[follows] + back[follows]
-            of_step[follows] = np.maximum(of_step[follows], joined)
-        first = graph.before < 0
-        of_step[first] = of_event[first]
-        return self.ns - of_event, self.ns - of_step
-
-    def _left(self) -> list[Floats]:
-        """Return by chain the longest path from each event to the chain's end, by place."""
-        graph, weights = self.schedule.topology.graph, self.weights
-        count = len(graph)
-        behind = np.arange(count)[::-1]
-        backwards = Graph.of(graph.chain[behind], count - 1 - graph.target, count - 1 - graph.source)
-        step = np.zeros_like(weights.step)
-        follows = graph.before >= 0
-        step[graph.before[follows]] = weights.step[follows]
-        step, delay = step[behind][backwards.order], weights.delay[backwards.edges]
-        never = np.full((len(weights.begin), 1), NEVER)
-        extra, out = _returning(self.schedule, weights, self.chains), []
-        for i, chain in enumerate(self.chains.tolist()):
-            given = np.full(weights.step.shape, NEVER)
-            given[count - 1 - graph.place[graph.last[chain]]] = extra[i]
-            out.append(backwards.solve(step, delay, never, given[backwards.order])[backwards.place][behind])
-        return out
+def steady_step(schedule: Schedule, weights: Weights, near: Floats | None = None) -> Floats:
+    """Return the steady step time, shape `(samples,)`, ns; `near` as in `Period`. Raises UnsettledError."""
+    return Period(schedule, weights, near).step_ns
 
 
-def steady_step(schedule: Schedule, weights: Weights) -> Floats:
-    """Return the steady step time, shape `(samples,)`, ns."""
-    if native.end_paths is None:
-        return Period.of(schedule, weights).step_ns
-    graph = schedule.topology.graph
-    chains = np.flatnonzero(graph.last >= 0)
-    found = np.empty((len(chains), len(chains), weights.step.shape[1]))
-    columns, last = (graph.before, graph.first, graph.source), graph.place[graph.last[chains]]
-    native.end_paths(found.reshape(-1, found.shape[2]), columns, (weights.step, weights.delay), (chains, last))
-    passes: Floats = (found + _returning(schedule, weights, chains)).transpose(2, 1, 0)
-    return Period(schedule, weights, chains, [], passes).step_ns
+def _deciding(graph: Graph, step: Floats, delay: Floats, begin: Floats, t: Floats, tie: float) -> Ints:
+    """Return by place and sample the edge that decided when an event happened, -1 for its chain; `(events, S)`."""
+    opens = np.vstack([np.full((1, begin.shape[1]), NEVER), begin])[np.where(graph.before < 0, ~graph.before, 0)]
+    chained = np.where((graph.before >= 0)[:, None], t[graph.before], opens) + step
+    having, counts = np.flatnonzero(np.diff(graph.first)), np.diff(graph.first)
+    through = np.full(t.shape, -1, dtype=np.int64)
+    if len(having):
+        arriving = t[graph.source] + delay
+        latest = np.repeat(np.maximum.reduceat(arriving, graph.first[having]), counts[having], axis=0)
+        number = np.where(arriving == latest, np.arange(len(arriving))[:, None], len(arriving))
+        through[having] = np.minimum.reduceat(number, graph.first[having])
+    return np.where(chained >= t - tie, -1, through)
 
 
-def _returning(schedule: Schedule, weights: Weights, chains: Ints) -> Floats:
-    """Return what the last call of each thread still costs after it began, shape `(C, S)`; lanes: 0."""
-    extra = np.zeros((len(chains), weights.step.shape[1]))
-    place = {int(chain): i for i, chain in enumerate(chains.tolist()) if chain < THREADS}
-    for call in np.flatnonzero(schedule.topology.after < 0).tolist():
-        extra[place[int(schedule.calls.thread[call])]] += rounded(weights.cost[call])
-    return extra
-
-
-def _star(normal: Floats) -> Floats:
-    """Return the longest paths of any number of runs between chains, shape `(S, C, C)`; no cycle of `normal` gains."""
-    chains = normal.shape[1]
-    best: Floats = np.maximum(normal, np.where(np.eye(chains, dtype=bool), 0.0, NEVER))
-    for via in range(chains):  # Floyd and Warshall
-        np.maximum(best, best[:, :, via, None] + best[:, None, via, :], out=best)
-    return best
+def _origins(graph: Graph, through: Ints, last: Ints) -> Ints:
+    """Return by chain and sample the chain at whose end the run began that led to an event, shape `(M, S)`."""
+    at = np.where(through < 0, graph.before[:, None], graph.source[through])
+    while (at >= 0).any():  # from each event on 1, 2, 4 ... events back
+        at = np.where(at >= 0, np.take_along_axis(at, np.maximum(at, 0), axis=0), at)
+    origins: Ints = ~at[last] - 1
+    return origins

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints, Mask, any_of
 from hpuprof.what_if.graph import NEVER, Graph
+from hpuprof.what_if.mutual_chains import MutualChains
 
 MAIN, LAUNCHER, BESIDE = 0, 1, 2
 """Host threads: the main path (main and autograd, which take turns), the launch thread, work beside the main path."""
@@ -150,7 +151,7 @@ class Waits(Struct, frozen=True, eq=False):
         return any_of(self.kind, kinds)
 
 
-class Topology(Struct, frozen=True, eq=False):
+class Topology(Struct, frozen=True, eq=False, dict=True):
     """The graph of a schedule: events are its calls, then its rows; edges its launches, then its waits."""
 
     graph: Graph
@@ -166,6 +167,11 @@ class Topology(Struct, frozen=True, eq=False):
     """Call after each call on its thread, -1 for none."""
     behind: Ints
     """By wait: the call whose segment it delays, -1 for waits of rows."""
+
+    @cached_property
+    def chains(self) -> MutualChains:
+        """Which chains wait for each other in steps that repeat."""
+        return MutualChains.of(self.graph)
 
 
 class Schedule(Struct, frozen=True, eq=False):

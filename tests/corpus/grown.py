@@ -505,6 +505,45 @@ def waits_on_many_streams(size: int) -> bytes:
     return trace(rows)
 
 
+@grows(4_000, cpu_s=12, commands=("analyze", "merge"))
+def streams_of_each_step(size: int) -> bytes:
+    """Each of four steps launches a kernel on every stream, from the main thread."""
+    rows = steps(4, 20 * size)
+    for i in range(4 * size):
+        rows += [launch(i + 1, 20 * i + 2), kernel("gemm", 20 * i + 8, 9, 1 + i % size, i + 1)]
+    return trace(rows)
+
+
+@grows(2_000, cpu_s=12, commands=("analyze", "merge"))
+def threads_of_each_step(size: int) -> bytes:
+    """In each of four steps every thread launches four kernels on a stream of its own."""
+    rows = steps(4, 80 * size)
+    for i in range(16 * size):
+        thread = i // 4 % size
+        rows += [row("aten::mm", 20 * i, 15, thread=9 + thread), launch(i + 1, 20 * i + 2, 9 + thread)]
+        rows.append(kernel("gemm", 20 * i + 8, 9, 1 + thread, i + 1))
+    return trace(rows)
+
+
+@grows(2_000, cpu_s=12, commands=("analyze", "merge"))
+def streams_that_wait_for_each_other(size: int) -> bytes:
+    """In each of four steps every stream waits for the one before it, and the host for all of them in the end."""
+    rows, number = steps(4, 20 * size + 100), iter(range(1, 16 * size))
+    for i in range(4 * size):
+        at, stream = 20 * i + 100 * (i // size), i % size
+        if stream:
+            record, wait = next(number), next(number)
+            on = {"stream": 1 + stream, "correlation": wait, "wait_on_stream": stream, "wait_on_cuda_event_record_corr_id": record}  # fmt: skip
+            rows.append(row("cudaEventRecord", at, 0.5, "cuda_runtime", correlation=record))
+            rows.append(row("cudaStreamWaitEvent", at + 1, 0.5, "cuda_runtime", correlation=wait))
+            rows.append(json.dumps({"ph": "X", "cat": "cuda_sync", "name": "Stream Wait Event", "pid": 0, "tid": 1 + stream, "ts": at + 1, "dur": 1, "args": {"cuda_sync_kind": "Stream Wait Event", "device": 0, **on}}))  # fmt: skip
+        launched = next(number)
+        rows += [launch(launched, at + 2), kernel("gemm", at + 8, 9, 1 + stream, launched)]
+        if stream == size - 1:
+            rows.append(row("cudaDeviceSynchronize", at + 10, 20, "cuda_runtime", correlation=next(number)))
+    return trace(rows)
+
+
 @grows(60_000, cpu_s=20, commands=("convert",))
 def engine_overlaps(size: int) -> bytes:
     """Kernels of one engine that all overlap: each needs a track of its own in the tab."""

@@ -78,8 +78,8 @@ def _uploading(of: ProgramCalls, rows: Mask) -> Mask:
     calls = np.zeros(len(program.row), dtype=bool)
     calls[program.call[rows]] = True
     for call in np.flatnonzero(of.completes == HostCallKind.UPLOAD).tolist():
-        targets = program.targets.get(call, [])
-        calls[call] = bool(targets) and bool(rows[targets].all())
+        targets = program.targets.get(call)
+        calls[call] = targets is not None and len(targets) > 0 and bool(rows[targets].all())
     waiting: Mask = calls & of.waiting
     return waiting
 

@@ -17,7 +17,7 @@ from hpuprof.what_if.kernel_sequences import sequence_rows
 from hpuprof.what_if.parts import LATENCIES, Owners, Parts
 from hpuprof.what_if.period import Period, steady_step
 from hpuprof.what_if.play import HostWork, Sample, Weights, play
-from hpuprof.what_if.schedule import Schedule
+from hpuprof.what_if.schedule import Schedule, Wait, Waits
 from hpuprof.what_if.sensitivity import LEVELS, curve, no_gain_below
 from hpuprof.what_if.uncertainty import GAIN_ERROR, NORMAL_95
 
@@ -78,13 +78,15 @@ def test_the_cycle_of_free_steps_goes_through_one_chain_from_step_to_step():
 
 
 def test_a_cycle_may_take_two_runs_to_close():
-    # Rows that change lanes from run to run wait for each other crosswise over the border of the run.
-    of = edit.without_waits(schedule((30, 20), lanes=(0, 1)), nth(2), free=False)
-    solved = Period.of(of, Weights.of(of, Sample.unchanged()))
-    passes = np.full((1, 2, 2), -np.inf)
-    passes[0, 0, 1], passes[0, 1, 0] = 10.0, 30.0
-    twisted = replace(solved, passes=passes, chains=solved.chains[:2])
-    assert twisted.ns.tolist() == [20.0]
+    # Each lane's second row waits for the other lane's first one, so that a run swaps the lanes.
+    free = edit.without_waits(schedule((30, 20), lanes=(0, 1)), nth(2), free=False)
+    lane = int(Wait.LANE)
+    of = edit.with_waits(free, Waits.of([(lane, 2, 1, 100_000.0), (lane, 3, 0, 50_000.0)]))
+    solved = Period(of, Weights.of(of, Sample.unchanged()))
+    (cycle,) = solved.cycles()
+    # Gap and 20, 100 and 30, gap and 30; gap and 30, 50 and 20, gap and 20.
+    assert (solved.ns.tolist(), cycle.runs) == ([(182_000 + 122_000) / 2], 2)
+    assert sorted(cycle.places.tolist()) == sorted(of.topology.rows.tolist())
 
 
 def test_slack_is_what_a_part_may_take_longer_in_every_step():

@@ -16,7 +16,7 @@ from hpuprof import native
 from hpuprof.errors import ConfigError, MissingDependencyError
 from hpuprof.native import choose
 from hpuprof.what_if.graph import NEVER, CrosswiseError, Graph
-from hpuprof.what_if.period import Period, steady_step
+from hpuprof.what_if.period import Period
 from hpuprof.what_if.play import HostWork, Sample, Weights, pace, pass_through, play
 from hpuprof.what_if.schedule import KINDS, Calls, Schedule, Wait, Waits
 
@@ -254,33 +254,39 @@ def test_steady_steps_and_their_cycles_are_those_of_numpy_to_the_last_bit(built,
     sample = Sample(**{n: rng.uniform(0.5, 9.0, x.shape) for n, x in asdict(Sample.unchanged(count)).items()})
     weights = Weights.of(schedule, sample)
     found = []
-    for loops in ((native.end_paths, native.walk_back), (None, None)):
-        for name, loop in zip(("end_paths", "walk_back"), loops, strict=True):
+    values = np.floor(rng.uniform(0, 1e5, (len(schedule.topology.chains.mutual), count)))
+    for loops in ((native.end_times, native.walk_back), (None, None)):
+        for name, loop in zip(("end_times", "walk_back"), loops, strict=True):
             monkeypatch.setattr(native, name, loop)
-        found.append((steady_step(schedule, weights), Period.of(schedule, weights).cycles()))
+        period = Period(schedule, weights)
+        found.append(((period.ns, *period._product(values)), period.cycles()))
     (mine, walked), (numpys, other) = found
-    np.testing.assert_array_equal(mine, numpys)
+    for one, two in zip(mine, numpys, strict=True):
+        np.testing.assert_array_equal(one, two)
     for one, two in zip(walked, other, strict=True):
         np.testing.assert_array_equal(one.places, two.places)
         np.testing.assert_array_equal(one.through, two.through)
 
 
-def test_paths_and_walks_of_what_does_not_fit_are_refused(built):
+def test_ends_and_walks_of_what_does_not_fit_are_refused(built):
     graph, one, at = (np.array([~1, 0]), np.array([0, 0, 1]), np.array([0])), np.ones((2, 3)), np.zeros(1, np.int64)
     weights, out, way = (one, np.ones((1, 3))), np.zeros((1, 3)), np.zeros((2, 2), np.int64)
-    native.end_paths(out, graph, weights, (at, at + 1))
-    assert out.tolist() == [[2.0] * 3]
+    before, values = np.ones((1, 3), np.int64), np.full((1, 3), 5.0)
+    native.end_times(out, before, graph, weights, (values, at, at + 1))
+    assert (out.tolist(), before.tolist()) == ([[7.0] * 3], [[0] * 3])
     assert native.walk_back(way, graph, weights, np.array([[1.0] * 3, [2.0] * 3]), (1, 0, 2), 0.0) == 2
     assert way.tolist() == [[1, -1], [0, -1]]
     for changed in (
-        (np.zeros((2, 3)), graph, weights, (at, at + 1)),
-        (out, (graph[0] + 1, *graph[1:]), weights, (at, at)),
-        (out, graph, (one, one), (at, at)),
-        (out, graph, weights, (at, at + 2)),
-        (out, graph, weights, (at - 1, at)),
+        (np.zeros((2, 3)), before, graph, weights, (values, at, at + 1)),
+        (out, before[:, :2].copy(), graph, weights, (values, at, at + 1)),
+        (out, before, graph, weights, (values.T.copy(), at, at + 1)),
+        (out, before, (graph[0] + 1, *graph[1:]), weights, (values, at, at)),
+        (out, before, graph, (one, one), (values, at, at)),
+        (out, before, graph, weights, (values, at, at + 2)),
+        (out, before, graph, weights, (values, at - 1, at)),
     ):
         with pytest.raises(ValueError, match=r"\w"):
-            native.end_paths(*changed)
+            native.end_times(*changed)
     for columns, begin in ((3, (1, 0, 3)), (3, (2, 0, 0)), (3, (1, 0, -1)), (2, (1, 0, 0))):
         with pytest.raises(ValueError, match="walk"):
             native.walk_back(way, graph, weights, np.zeros((2, columns)), begin, 0.0)
