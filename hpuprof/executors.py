@@ -7,26 +7,21 @@ then run locally in a process of its own, so that it cannot take the run down; i
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
 import sys
-import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, field
 
 from hpuprof.errors import HpuprofError, InputError, MissingDependencyError, UsageError
 from hpuprof.messages import told
-
-if TYPE_CHECKING:  # starting processes takes time to import
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing.synchronize import Event
+from hpuprof.worker_process import SERVING, WorkerDiedError, WorkerProcess, undisturbed
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,8 +60,8 @@ def cores() -> int:
 
 def spare_core() -> bool:
     """Whether other cores are free: those of a worker process have files of their own."""
-    processes = sys.modules.get("multiprocessing")  # a worker process has it
-    return cores() > 1 and (processes is None or processes.parent_process() is None)
+    processes = sys.modules.get("multiprocessing")  # a worker of another executor has it
+    return cores() > 1 and not SERVING.is_set() and (processes is None or processes.parent_process() is None)
 
 
 def beside(work: Callable[[], T], *, worth: bool) -> Callable[[], T]:
@@ -132,27 +127,6 @@ def map_ordered(
                 following += 1
 
 
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Delay signals that end the run: locks and workers that are half made print a traceback."""
-    kept: list[int] = []
-    handlers: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        # None: set outside of Python; SIG_DFL and SIG_IGN do not come here.
-        handlers = {
-            n: old for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if callable(old := signal.getsignal(n))
-        }
-    for number in handlers:
-        signal.signal(number, lambda number, _: kept.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number in kept:
-            signal.raise_signal(number)
-
-
 class _Run(Generic[T, R]):
     """One call of `run_all`."""
 
@@ -169,51 +143,78 @@ class _Run(Generic[T, R]):
     # ------------------------------------------------------------------------------------------------------- processes
 
     def in_processes(self, numbers: Sequence[int], jobs: int) -> Iterator[tuple[int, R | Lost]]:
-        """Yield results. When a worker dies, items in progress run alone, as one of them may have killed it."""
-        waiting = deque(numbers)
+        """Yield results. When a worker dies, the others go on; its item runs again at the end, alone."""
+        waiting, killed = deque(numbers), list[int]()
         while waiting:
-            under_way: dict[Future[R], int] = {}
-            broken = False
-            with _pool(min(jobs, len(waiting))) as (pool, started):
-                # No more items than workers: one of those in progress may have killed a worker that dies.
-                while (waiting and not broken) or under_way:
-                    while waiting and len(under_way) < jobs and not broken:
-                        try:
-                            with _undisturbed():
-                                under_way[pool.submit(self.work, self.items[waiting[0]])] = waiting[0]
-                            waiting.popleft()
-                        except BrokenExecutor:
-                            broken = True
-                    if broken:
-                        break
-                    self._use_the_time()
-                    for future in _finished(under_way):
-                        try:
-                            result = future.result()
-                        except BrokenExecutor:
-                            broken = True
-                            continue
-                        yield under_way.pop(future), result
-            if broken and not started.is_set():
-                # Scripts that call hpuprof without an `if __name__ == "__main__"` end here: their workers die at birth.
-                for i in sorted([*under_way.values(), *waiting]):
+            before = len(waiting)
+            yield from self._in_new_processes(waiting, jobs, killed)
+            if len(waiting) == before:
+                for i in waiting:
                     self.journal.notes["worker processes cannot be started; analysed in this process"] += 1
                     yield i, self.work(self.items[i])
-                return
-            for i in sorted(under_way.values()):
-                yield i, self._alone(i)
+                break
+        for i in sorted(killed):
+            yield i, self._alone(i)
+
+    def _in_new_processes(self, waiting: deque[int], jobs: int, killed: list[int]) -> Iterator[tuple[int, R]]:
+        """Yield results of waiting items from up to `jobs` new processes; `killed` gets items whose process died.
+
+        A process that died is not replaced: most run out of memory, and fewer need less. If none comes to life,
+        `waiting` stays as it is.
+        """
+        workers: list[WorkerProcess] = []
+        with DefaultSelector() as busy:
+
+            def give(worker: WorkerProcess) -> None:
+                i = waiting.popleft()
+                worker.give(self.work, self.items[i])
+                busy.register(worker, EVENT_READ, (worker, i))
+
+            try:
+                for _ in range(min(jobs, len(waiting))):
+                    try:
+                        with undisturbed():
+                            workers.append(WorkerProcess())
+                    except OSError:
+                        break
+                    give(workers[-1])
+                self._use_the_time()
+                while busy.get_map():
+                    # Polls, because Ctrl-C may reach a thread that would not wake this one.
+                    for key, _ in busy.select(_LOOK_S):
+                        worker, i = key.data
+                        try:
+                            result = worker.receive()
+                        except WorkerDiedError:
+                            busy.unregister(worker)
+                            (killed if worker.alive else waiting).append(i)
+                            continue
+                        if result is None:
+                            continue
+                        busy.unregister(worker)
+                        if waiting:
+                            give(worker)
+                        else:
+                            worker.kill()  # what its memory holds is free for the others
+                        yield i, result()
+            finally:
+                # Ctrl-C must not wait for traces that are half read.
+                for worker in workers:
+                    worker.kill()
+                for worker in workers:
+                    worker.close()
 
     def _alone(self, number: int) -> R | Lost:
-        with _pool(1) as (pool, _):
-            try:
-                with _undisturbed():
-                    future = pool.submit(self.work, self.items[number])
-                (future,) = _finished([future])
-                result = future.result()
-            except BrokenExecutor:
-                return Lost("the worker process died even when run alone; out of memory?")
+        killed: list[int] = []
+        results = list(self._in_new_processes(deque([number]), 1, killed))
+        if not results:
+            return Lost(
+                "the worker process died even when run alone; out of memory?"
+                if killed
+                else "the worker process died, and no other can be started"
+            )
         self.journal.notes["a worker process died; its work was repeated"] += 1
-        return result
+        return results[0][1]
 
     # -------------------------------------------------------------------------------------------------- other executors
 
@@ -272,44 +273,6 @@ class _Run(Generic[T, R]):
         for reason, count in Counter(self.reasons[i] for i in left).items():
             self.journal.notes[f"{reason}; analysed locally where possible"] += count
         return sorted(left)
-
-
-def _finished(futures: Iterable[Future[R]]) -> set[Future[R]]:
-    """Wait until a future is done. Polls, because Ctrl-C may reach a thread that would not wake this one."""
-    while True:
-        done = wait(futures, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done
-        if done:
-            return done
-
-
-def _begin(started: Event, new_objects: int) -> None:
-    """Say that a worker came to life; it looks for garbage as its parent does, which ends it itself on Ctrl-C."""
-    gc.set_threshold(new_objects)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    started.set()
-
-
-@contextmanager
-def _pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, Event]]:
-    """Yield a pool of new processes, none of which outlives the block, and whether any of them started."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    context = get_context("spawn")
-    with _undisturbed():
-        started = context.Event()
-        given = (started, gc.get_threshold()[0])
-        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=given)
-    try:
-        yield pool, started
-    except BaseException:
-        # Ctrl-C must not wait for traces that are half read; Python 3.14 has a public name for this.
-        for process in list((getattr(pool, "_processes", None) or {}).values()):
-            process.terminate()
-        # With its workers gone this takes no time; unawaited, its thread may close a pipe that Python writes to.
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-    pool.shutdown()
 
 
 class _Watch:

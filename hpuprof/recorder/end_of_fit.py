@@ -73,7 +73,7 @@ def _analysed(engine: Engine, mine: list[Path]) -> Answered:
                 notes.append(f"This covers rank {rank} only: the traces of all ranks are large.")
         if missing:
             notes.append(f"{missing} of {ranks} ranks had not written their traces after {WAIT_SECONDS:.0f} s.")
-    # In this process: a worker process would rerun the user's script or inherit the device.
+    # In this process: other ranks of the job use the other cores.
     return Answered(api.analyze(mine if alone else folders, jobs=1), tuple(notes))
 
 

@@ -22,9 +22,8 @@ import crashing
 from hpuprof.cli.main import run
 from hpuprof.viewers import merging
 
-if __name__ == "__main__":
-    merging.plan_file = crashing.plan_and_stay
-    run()
+merging.plan_file = crashing.plan_and_stay
+run()
 """
 
 

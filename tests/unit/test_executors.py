@@ -2,14 +2,16 @@
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
+from pickle import PicklingError
 from typing import Any
 
 import pytest
@@ -25,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def _workers_find_the_module(monkeypatch):
+def _programs_find_the_modules(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
 
 
@@ -52,8 +54,7 @@ def test_a_worker_killed_once_costs_nothing(tmp_path):
     items = [(str(tmp_path), n) for n in range(6)]
     got = results(crashing.die_once_at_3, items, jobs=2, journal=journal)
     assert got == {n: n for n in range(6)}
-    assert sum(journal.notes.values()) in (1, 2), "those under way when it died, no more"
-    assert list(journal.notes) == ["a worker process died; its work was repeated"]
+    assert journal.notes == {"a worker process died; its work was repeated": 1}
 
 
 def test_an_item_that_kills_every_worker_costs_itself(tmp_path):
@@ -62,11 +63,59 @@ def test_an_item_that_kills_every_worker_costs_itself(tmp_path):
     assert got == {n: n for n in range(6) if n != 3}
 
 
+def test_when_every_worker_has_died_others_go_on():
+    got = results(crashing.die_always_at_3, [3, 3, *range(4)], jobs=2)
+    assert [i for i, result in got.items() if isinstance(result, Lost)] == [0, 1, 5]
+    assert {i: got[i] for i in (2, 3, 4)} == {2: 0, 3: 1, 4: 2}
+
+
+@pytest.mark.parametrize("executable", ["", "/nowhere/python", shutil.which("false")])
+def test_without_worker_processes_the_work_is_done_here(monkeypatch, executable):
+    monkeypatch.setattr(sys, "executable", executable)
+    journal = Journal()
+    assert results(crashing.double, [1, 2, 3], jobs=2, journal=journal) == {0: 2, 1: 4, 2: 6}
+    assert journal.notes == {"worker processes cannot be started; analysed in this process": 3}
+
+
+def test_a_frozen_program_is_not_started_again(monkeypatch):
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(subprocess, "Popen", None)
+    assert results(crashing.double, [1, 2], jobs=2) == {0: 2, 1: 4}
+
+
+@pytest.mark.parametrize("threads", [None, "7"])
+def test_a_worker_has_one_core(monkeypatch, threads):
+    if threads:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", threads)
+    else:
+        monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    assert results(crashing.surroundings, [1, 2], jobs=2) == dict.fromkeys(range(2), (threads or "1", False))
+
+
+def test_what_work_prints_is_no_result(capfd):
+    assert results(crashing.write_to_stdout, [1, 2], jobs=2) == {0: 1, 1: 2}
+    assert capfd.readouterr().out == ""
+
+
 def test_an_error_of_the_work_passes_through():
     with pytest.raises(TraceFormatError, match="bad 2"):
         results(crashing.fail_at_2, [1, 2, 3], jobs=2)
     with ThreadPoolExecutor(1) as pool, pytest.raises(TraceFormatError, match="bad 2"):
         results(crashing.fail_at_2, [1, 2, 3], executor=pool)
+
+
+def test_an_error_of_the_work_has_the_traceback_of_its_worker():
+    with pytest.raises(TraceFormatError) as caught:
+        results(crashing.fail_at_2, [1, 2], jobs=2)
+    assert "in fail_at_2" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("work", "error"), [(crashing.fail_fussily, "FussyError: fussy"), (crashing.cannot_travel, "cannot_travel")]
+)
+def test_what_cannot_be_handed_over_is_an_error(work, error):
+    with pytest.raises((RuntimeError, AttributeError, PicklingError), match=error):
+        results(work, [1, 2], jobs=2)
 
 
 class Flaky:
@@ -174,39 +223,47 @@ def test_a_scheduler_address_needs_distributed(monkeypatch):
     assert "hpuprof[dask]" in caught.value.hint
 
 
-def test_a_script_without_a_guard_gets_its_answer(tmp_path):
-    script = tmp_path / "run.py"
-    script.write_text(
-        "from hpuprof.executors import *\nimport crashing\nprint(dict(run_all(crashing.double, [1, 2, 3], jobs=2)))\n"
-    )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stdout) == (0, "{0: 2, 1: 4, 2: 6}\n")
-    assert "bootstrapping" in done.stderr, "Python says itself what is missing"
+SLEEPING = """
+import crashing, sys
+from hpuprof.executors import run_all
+try: list(run_all(crashing.sleep_long, [{folder!r}] * 4, jobs=2))
+except KeyboardInterrupt: sys.exit(130)
+"""
+
+
+@contextmanager
+def sleeping(folder):
+    """A program and the ids of its two workers, which are at work."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SLEEPING.format(folder=str(folder))], stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        try:
+            end = time.monotonic() + 300
+            while len(list(folder.glob("*.pid"))) < 2:
+                assert time.monotonic() < end, "the workers never began"
+                time.sleep(0.02)
+            yield process, [int(p.stem) for p in folder.glob("*.pid")]
+        finally:
+            process.kill()
 
 
 def test_interrupting_ends_the_workers_and_says_nothing(tmp_path):
-    code = (
-        "import sys, crashing\n"
-        "from hpuprof.executors import run_all\n"
-        "if __name__ == '__main__':\n"
-        f"    try: list(run_all(crashing.sleep_long, [{str(tmp_path)!r}] * 4, jobs=2))\n"
-        "    except KeyboardInterrupt: sys.exit(130)\n"
-    )
-    script = tmp_path / "run.py"
-    script.write_text(code)
-    with subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, start_new_session=True) as process:
-        try:
-            end = time.monotonic() + 300
-            while len(list(tmp_path.glob("*.pid"))) < 2:
-                assert time.monotonic() < end, "the workers never began"
-                time.sleep(0.02)
-            pids = [int(p.stem) for p in tmp_path.glob("*.pid")]
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the parent and its workers
-            _, told = process.communicate(timeout=300)
-        finally:
-            process.kill()
+    with sleeping(tmp_path) as (process, pids):
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the parent and its workers
+        _, told = process.communicate(timeout=300)
     assert (process.returncode, told) == (130, b"")
     assert not any(_alive(pid) for pid in pids)
+
+
+def test_workers_end_when_their_program_is_killed(tmp_path):
+    with sleeping(tmp_path) as (process, pids):
+        process.kill()
+        _, told = process.communicate(timeout=300)
+        assert told == b""
+    end = time.monotonic() + 60
+    while any(_alive(pid) for pid in pids):
+        assert time.monotonic() < end, "the workers go on"
+        time.sleep(0.02)
 
 
 def _alive(pid):
@@ -220,10 +277,10 @@ class Ended(BaseException):
     """What the handler of a signal raises."""
 
 
-def test_a_signal_waits_until_the_pool_is_made(monkeypatch: pytest.MonkeyPatch):
+def test_a_signal_waits_until_the_process_is_started(monkeypatch: pytest.MonkeyPatch):
     made = []
 
-    class Pool(futures.ProcessPoolExecutor):
+    class Popen(subprocess.Popen[bytes]):
         def __init__(self, *args: Any, **options: Any) -> None:
             signal.raise_signal(signal.SIGTERM)
             super().__init__(*args, **options)
@@ -232,11 +289,12 @@ def test_a_signal_waits_until_the_pool_is_made(monkeypatch: pytest.MonkeyPatch):
     def end(*_: object) -> None:
         raise Ended
 
-    monkeypatch.setattr(futures, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(subprocess, "Popen", Popen)
     old = signal.signal(signal.SIGTERM, end)
     try:
-        with pytest.raises(Ended), executors._pool(1):
-            raise AssertionError("the signal was lost")
+        with pytest.raises(Ended):
+            results(crashing.double, [1, 2], jobs=2)
     finally:
         signal.signal(signal.SIGTERM, old)
-    assert len(made) == 1
+    (process,) = made
+    assert process.returncode == -signal.SIGKILL, "it was ended, and waited for"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
+import crashing
 import msgspec
 import pytest
 from sample_reports import report_of
@@ -212,6 +213,15 @@ def test_a_dead_worker_costs_nothing(samples):
     again = [d for d in got.diagnostics if d.code == "HP162"]
     assert [(d.count, d.text.split(";")[0]) for d in again] == [(8, "its worker failed (BrokenProcessPool: killed)")]
     assert msgspec.structs.replace(got, diagnostics=[d for d in got.diagnostics if d not in again]) == told
+
+
+def test_a_file_that_kills_its_workers_costs_itself(samples, monkeypatch):
+    monkeypatch.setattr("hpuprof.run.DeepTask", crashing.DeadlyTask)
+    report = hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks", jobs=2)
+    (lost,) = [row for row in report.data.diagnostics if row.code in ("HP114", "HP162")]
+    assert lost.path.startswith("gaudi-host0_3.")
+    assert "died even when run alone" in lost.text
+    assert len(report.files) == 7
 
 
 def test_an_error_shows_its_hint_in_a_traceback_and_once_on_the_command_line(tmp_path, capsys):
