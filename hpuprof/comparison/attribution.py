@@ -138,8 +138,8 @@ def _part(pair: Pair, what: _Named, a: Estimate, b: Estimate) -> Part:
         a=before,
         b=after,
         delta=after - before,
-        low=span[0] if span else None,
-        high=span[1] if span else None,
+        low=span.low if span else None,
+        high=span.high if span else None,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hpuprof.comparison.noise import Estimate, interval
 from hpuprof.comparison.result import BETTER, CHANGED, SAME, UNKNOWN, WORSE, Change
+from hpuprof.model.prediction import Interval
 from hpuprof.report.recordings import RecordingKind
 
 FLOOR = 0.001
@@ -71,8 +72,8 @@ class Judge:
             b=b.value,
             delta=delta,
             relative=delta / abs(a.value) if delta is not None and a.value else None,
-            low=span[0] if span else None,
-            high=span[1] if span else None,
+            low=span.low if span else None,
+            high=span.high if span else None,
             verdict=verdict,
             note="; ".join(w for w in (only, item.counts, item.shapes, why) if w),
             only=item.only,
@@ -80,7 +81,7 @@ class Judge:
             match=dict(item.match),
         )
 
-    def _verdict(self, item: Item, a: Estimate, b: Estimate, span: tuple[float, float] | None) -> tuple[str, str]:
+    def _verdict(self, item: Item, a: Estimate, b: Estimate, span: Interval | None) -> tuple[str, str]:
         before, after = float(a.value or 0), float(b.value or 0)
         delta = after - before
         why = "" if span else "too few steps to estimate noise" if item.noisy else "noise unknown"
@@ -91,7 +92,7 @@ class Judge:
         floor = FLOOR * self.step_ns if item.unit == "ns" else FLOOR if item.unit == "fraction" else 0.0
         # Against the smaller of the two, so that B against A mirrors A against B.
         large = abs(delta) >= max(self.threshold * min(abs(before), abs(after)) * (1 - 1e-12), floor)
-        beyond = span is None or not span[0] <= 0 <= span[1]
+        beyond = span is None or not span.low <= 0 <= span.high
         if not large:
             return SAME, why
         if not beyond:

@@ -23,6 +23,7 @@ from functools import cached_property
 import numpy as np
 
 from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.prediction import Interval
 
 LEVEL = 0.99
 """Confidence of the intervals; at most 1 % of unchanged items show a difference if steps are exchangeable."""
@@ -54,15 +55,15 @@ class Estimate:
     freedom: int = 0
 
 
-def interval(a: Estimate, b: Estimate) -> tuple[float, float] | None:
-    """Return the interval of b - a, None when a value or its noise is unknown."""
+def interval(a: Estimate, b: Estimate) -> Interval | None:
+    """Return the 99 % interval of b - a, None when a value or its noise is unknown."""
     if a.value is None or b.value is None or a.error is None or b.error is None:
         return None
     square_a, square_b = a.error**2, b.error**2
     both = square_a + square_b
     delta = float(b.value - a.value)
     if both == 0:
-        return delta, delta
+        return Interval.of(delta, delta, delta)
     free_a, free_b = max(1, a.freedom), max(1, b.freedom)
     spread = square_a**2 / free_a + square_b**2 / free_b
     welch = student(both**2 / spread if spread else math.inf) * math.sqrt(both)
@@ -71,7 +72,7 @@ def interval(a: Estimate, b: Estimate) -> tuple[float, float] | None:
     pool = (square_a * (free_a + 1) * free_a + square_b * (free_b + 1) * free_b) / (free_a + free_b)
     pooled = student(free_a + free_b) * math.sqrt(pool * (1 / (free_a + 1) + 1 / (free_b + 1)))
     half = max(welch, pooled)
-    return delta - half, delta + half
+    return Interval.of(delta - half, delta, delta + half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +133,7 @@ class Sample:
         return sums
 
     def ratio(self, part: Floats, whole: Floats) -> Estimate:
-        """Estimate the sum of one column over the sum of another."""
+        """Estimate the sum of one column over that of another; without noise where draws may hold none of that one."""
         below = float(whole.sum())
         if not len(self) or below == 0:
             return Estimate(None)
@@ -142,7 +143,8 @@ class Sample:
         over, under = self.by_cluster(part), self.by_cluster(whole)
         if not np.any(over * below - under * float(part.sum())):
             return Estimate(value, 0.0, self.clusters - 1)  # the same share everywhere: exactly no noise
-        return self._estimate(value, (self.draws @ over) / np.maximum(self.draws @ under, 1e-300))
+        drawn = self.draws @ under
+        return self._estimate(value, (self.draws @ over) / drawn) if (drawn > 0).all() else Estimate(value)
 
     def mean(self, column: Floats) -> Estimate:
         """Estimate the mean of a column over steps."""

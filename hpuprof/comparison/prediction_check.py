@@ -13,6 +13,7 @@ import msgspec
 
 from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.result import Prediction
+from hpuprof.model.prediction import Interval
 
 SAME_WORK = 0.75
 """Device work that both sides share, by kernel, from which they count as one program. Kernels took 0.84 to 1.0 of their
@@ -41,25 +42,24 @@ def predicted_and_achieved(pair: Pair) -> Prediction | None:
     recorded = a / b if a and b else None
     timed = [_unprofiled(g) for g in (pair.a, pair.b)]
     reason = _difference(pair) or ("recorded_only" if None in timed else "")
-    low, middle, high = speedup
-    predicted = f"{middle:.2f} × as fast (90 %: {low:.2f} to {high:.2f})"
+    predicted = f"{speedup.median:.2f} × as fast (90 %: {speedup.low:.2f} to {speedup.high:.2f})"
     if reason:
         verdict, achieved, span = "not scored", None, None
         sentence = _unscored(reason, predicted, recorded)
     else:
         before, after = (t for t in timed if t is not None)
         achieved, span = before.step_ns / after.step_ns, _span(before, after)
-        verdict = "below" if achieved < low else "above" if achieved > high else "inside"
+        verdict = "below" if achieved < speedup.low else "above" if achieved > speedup.high else "inside"
         sentence = _scored(verdict, predicted, achieved, span, speedup)
     return Prediction(
-        predicted_low=low,
-        predicted=middle,
-        predicted_high=high,
+        predicted_low=speedup.low,
+        predicted=speedup.median,
+        predicted_high=speedup.high,
         verdict=verdict,
         reason=reason,
         achieved=achieved,
-        achieved_low=span[0] if span else None,
-        achieved_high=span[1] if span else None,
+        achieved_low=span.low if span else None,
+        achieved_high=span.high if span else None,
         recorded=recorded,
         sentence=sentence,
     )
@@ -75,10 +75,10 @@ def _graph_mode(group: Group) -> dict[str, Any]:
     return msgspec.to_builtins(found) if found is not None else {}
 
 
-def _speedup(group: Group) -> tuple[float, float, float] | None:
-    interval = _graph_mode(group).get("speedup") or {}
-    low, median, high = (interval.get(name) or math.nan for name in ("low", "median", "high"))
-    return (low, median, high) if math.isfinite(low + median + high) else None
+def _speedup(group: Group) -> Interval | None:
+    found = _graph_mode(group).get("speedup") or {}
+    low, median, high = (found.get(name) or math.nan for name in ("low", "median", "high"))
+    return Interval.of(low, median, high)
 
 
 def _difference(pair: Pair) -> str:
@@ -139,23 +139,24 @@ def _unprofiled(group: Group) -> _Timed | None:
     return _Timed(sum(t for t, _ in timed) / len(timed), sum(s for _, s in timed) / len(timed) / 2)
 
 
-def _span(before: _Timed, after: _Timed) -> tuple[float, float] | None:
+def _span(before: _Timed, after: _Timed) -> Interval | None:
     if before.half_ns is None or after.half_ns is None:
         return None
     low = max(0.0, before.step_ns - before.half_ns) / (after.step_ns + after.half_ns)
-    return low, (before.step_ns + before.half_ns) / max(1.0, after.step_ns - after.half_ns)
+    high = (before.step_ns + before.half_ns) / max(1.0, after.step_ns - after.half_ns)
+    return Interval.of(low, before.step_ns / after.step_ns, high)
 
 
 def _scored(
     verdict: str,
     predicted: str,
     achieved: float,
-    span: tuple[float, float] | None,
-    speedup: tuple[float, float, float],
+    span: Interval | None,
+    speedup: Interval,
 ) -> str:
-    noise = f" ({span[0]:.2f} to {span[1]:.2f} with noise)" if span else ""
+    noise = f" ({span.low:.2f} to {span.high:.2f} with noise)" if span else ""
     how = {"inside": "as predicted", "below": "worse than predicted", "above": "better than predicted"}[verdict]
-    near = verdict != "inside" and span is not None and span[0] <= speedup[2] and span[1] >= speedup[0]
+    near = verdict != "inside" and span is not None and span.low <= speedup.high and span.high >= speedup.low
     within = ", within noise" if near else ""
     return f"Graph mode is {achieved:.2f} × as fast{noise}, {how}{within}: predicted was {predicted}."
 

@@ -105,9 +105,10 @@ class Candidate(Struct, frozen=True, eq=False, dict=True):
         """Upper bound of the speed-up, 95th percentile."""
         return float(percentiles(self.reach, 95))
 
-    def interval(self) -> Interval:
+    def interval(self) -> Interval | None:
         """Return the speed-up; where the bound cuts half of the samples it is one: not more than that."""
-        return replace(interval(self.speedup), at_most=bool(np.mean(self.speedup >= self.reach * (1 - CUT)) >= 0.5))
+        found, cut = interval(self.speedup), np.mean(self.speedup >= self.reach * (1 - CUT)) >= 0.5
+        return found and replace(found, at_most=bool(cut))
 
     def no_faster(self, spread: float) -> Candidate:
         """Return it with step times of at least `least_ns`; `spread`: by what share the step time now may be longer."""

@@ -133,7 +133,7 @@ def _without_device(view: RankView) -> Reason:
 
 def _predict_with(
     model: StepModel, parts: LoopParts, regions: list[Region], settings: Settings
-) -> tuple[Prediction, Replay]:
+) -> tuple[Prediction, Replay | None]:
     view, constants, draws = model.view, model.constants, Draws.make()
     noise = base_noise(settings.unprofiled_ns, settings.spread_ns)
     prior = prior_of(view, model.row_costs, (model.low, model.high), settings.measured or {})
@@ -148,6 +148,8 @@ def _predict_with(
     errors = Errors.of(constants, noise, seen.replay_error or 0.0, seen.unexplained)
     weights = resample_weights(seen.steps, SAMPLES)
     compared = _Eager.of(eager, weights, draws, errors, cost.overhead, loader)
+    if not (compared.times > 0).all():  # nothing is a multiple of no time
+        return Prediction(method="none", reason="not_explained", span=span_of(view, timed.start, timed.end)), None
     graphs_known = FAMILIES[view.trace.family].graphs_known
     options, refused = _options(model, regions if graphs_known else [], drawn, compared, joint=settings.joint)
     prediction = msgspec.structs.replace(

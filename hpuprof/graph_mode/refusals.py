@@ -20,9 +20,13 @@ SHORTEST = 0.9
 LONGER, LONGEST = 1.1, 3.0
 """A step time without the profiler that is so many times the recorded one is doubted, and refused. By judgement: other
 load on the host doubles its work at most."""
+UNLIKE = 10.0
+"""Ranks of one job wait for each other, so that none takes so many times as long for a step as another. By judgement:
+single recorded steps of the ranks of one job differ by 1.6 times in a public recording."""
 
 _RECORD = 'Trainer(profiler=HPUProfiler(dirpath="traces"))  # or: with hpuprof.record("traces") as recording: …'
 _LONGER = "HPUProfiler(active=10)"
+_LINKED = "a trace of more steps, with correlations between launches and device rows"
 _MARKED = "prof.step() after each step, or HPUProfiler, which marks them"
 
 
@@ -67,6 +71,7 @@ FEW_LAUNCHES = Refusal(
     "a trace of whole steps with device activity",
     _RECORD,
 )
+NO_NUMBER = Refusal("not_explained", "the replayed steps give no finite speed-up", _LINKED, _LONGER)
 NOTHING_IN_COMMON = Refusal(
     "nothing_in_common", "no part of the step is the same on every rank", "traces of one job", ""
 )
@@ -87,6 +92,7 @@ _PREDICTS_NOTHING: dict[Reason, Refusal] = {
         ),
         Refusal("graph_capture", "every step captures graphs, so none is typical", "a trace of later steps", _LONGER),
         Refusal("no_steps", "no step has a length", "a trace with step markers", _MARKED),
+        Refusal("not_explained", "replayed without the profiler, recorded steps take no time", _LINKED, _LONGER),
     )
 }
 _UNSOUND: tuple[tuple[str, Reason, str], ...] = (
@@ -196,6 +202,15 @@ def unlike_given(predictions: Sequence[Prediction]) -> Refusal | None:
     return next((refusal for refusal in found if refusal), None)
 
 
+def unlike_ranks(predictions: Sequence[Prediction]) -> Refusal | None:
+    """Return that the steps of ranks cannot be those of one job; None where they can."""
+    times = [p.profiled_step_ns for p in predictions if p.profiled_step_ns]
+    if not times or max(times) < UNLIKE * min(times):
+        return None
+    why = f"a step takes {duration(min(times))} on one rank and {duration(max(times))} on another"
+    return Refusal("nothing_in_common", f"{why}: they are not ranks of one job", "traces of one job", "")
+
+
 def _step_time_does_not_fit(lead: Prediction) -> Refusal | None:
     given, recorded = duration(lead.base_step_ns), duration(lead.profiled_step_ns)
     if lead.base_step_ns < SHORTEST * lead.device_ns:
@@ -218,6 +233,6 @@ def _not_explained(worst: Prediction) -> Refusal:
     return Refusal(
         "not_explained",
         f"the recorded step cannot be reproduced: replayed unchanged, it is {off}",
-        "a trace of more steps, with correlations between launches and device rows",
+        _LINKED,
         _LONGER,
     )

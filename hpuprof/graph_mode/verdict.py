@@ -20,6 +20,7 @@ from hpuprof.graph_mode.refusals import (
     DISTURBED,
     FEW_ROWS,
     LOADER,
+    NO_NUMBER,
     NO_TRACE,
     NOTHING_IN_COMMON,
     ONE_PASS,
@@ -30,6 +31,7 @@ from hpuprof.graph_mode.refusals import (
     find_refusal,
     points_nowhere,
     unlike_given,
+    unlike_ranks,
     unsound,
     without_device,
 )
@@ -111,7 +113,7 @@ def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
     refusal = unsound(main)
     if refusal is None and first.family == "hpu" and first.mode == "compile":
         return _done_already(first, predictions, words.COMPILED)
-    unlike = None if refusal else unlike_given(predictions)
+    unlike = None if refusal else unlike_given(predictions) or unlike_ranks(predictions)
     if unlike:
         return _unanswered("cannot say", words.cannot_say(unlike), first, predictions, lacking=unlike)
     # Work that was launched before the recording leaves what the rows of graphs carry as it is.
@@ -215,9 +217,10 @@ def _unanswered(
 def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction], *, code: bool) -> Decision:
     """Choose among the options that all ranks have, and answer for the best one."""
     job = Job(main, predictions)
-    candidates = candidates_of(job)
+    found = candidates_of(job)
+    candidates = [c for c in found if c.interval() is not None]
     if not candidates:
-        return Decision(_from_device_rows(NOTHING_IN_COMMON, job.first, predictions))
+        return Decision(_from_device_rows(NO_NUMBER if found else NOTHING_IN_COMMON, job.first, predictions))
     statuses = [ObstacleStatus.of(part, {c.key.region for c in candidates}) for part in main]
     # No prediction may be faster than the device's critical path or the host outside the region, each at the favourable
     # end of its interval.
@@ -225,7 +228,10 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction], *, co
     if not job.first.mode.startswith("lazy"):  # there each recipe is replayed by itself: less of them may cost less
         held = no_part_beats_its_whole(held)
     ranked = _ranked([replace(c, blocked_by=tuple(blockers(statuses, c.region))) for c in held])
-    return Decision(_answer(job, ranked, statuses, code=code), _best(ranked).speedup)
+    answer = _answer(job, ranked, statuses, code=code)
+    if answer is None:
+        return Decision(_from_device_rows(NO_NUMBER, job.first, predictions))
+    return Decision(answer, _best(ranked).speedup)
 
 
 def _ranked(candidates: list[Candidate]) -> list[Candidate]:
@@ -263,21 +269,23 @@ def _simplicity(candidate: Candidate, fastest: float) -> int:
     return _SIMPLEST.index(candidate.region.kind)
 
 
-def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *, code: bool) -> GraphMode:
-    """Answer with the best candidate: its gain, its evidence, its code."""
+def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *, code: bool) -> GraphMode | None:
+    """Answer with the best candidate: its gain, its evidence, its code; None where its gain is no number."""
     lead, first, best = job.lead, job.first, _best(ranked)
     if not best.needs_changes:
         ranked = [best, *(c for c in ranked if c is not best)]
+    chosen = _option_row(job, best, ranked, statuses)
+    if chosen is None:
+        return None
     gain, loss = float(np.mean(best.speedup > GAIN)), float(np.mean(best.speedup < LOSS))
     open_question = lead.base == "profiled" and _would_decide(best.speedup)
     alone = ONE_PASS if first.step_source == ONCE else ONE_STEP
     lacking = alone if job.basis == "one_step" else STEP_TIME if open_question else None
     if lacking is None and 1 - SURE < (job.loader_late or 0.0) < words.LATE and 1 - SURE < gain < SURE:
         lacking = LOADER
-    speedup = best.interval()
+    speedup = chosen.speedup
     verdict = "no" if job.reach <= GAIN else _verdict(gain, speedup, blocked=bool(best.blocked_by), lacking=lacking)
     lacking = None if verdict == "no" else lacking
-    chosen = _option_row(job, best, ranked, statuses)
     ceiling = max(c.ceiling for c in ranked)
     return GraphMode(
         verdict=verdict,
@@ -285,7 +293,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
         mode=first.mode,
         family=first.family,
         speedup=speedup,
-        step_time_ns=interval(job.of_other_runs(best.step_ns)),
+        step_time_ns=chosen.step_time_ns,
         probability_gain=gain,
         probability_loss=loss,
         base=lead.base,
@@ -303,7 +311,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
         together_error=job.together_error if job.joint else None,
         region=best.key.region,
         api=chosen.api,
-        options=[_option_row(job, c, ranked, statuses) for c in ranked[:KEEP_OPTIONS]],
+        options=[row for c in ranked[:KEEP_OPTIONS] if (row := _option_row(job, c, ranked, statuses))],
         evidence=[
             *words.evidence(lead, best.lead, job.base_ns),
             *words.how_joined(job.predictions, job.together_error, together=job.joint is not None),
@@ -320,14 +328,17 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
     )
 
 
-def _option_row(job: Job, c: Candidate, ranked: list[Candidate], statuses: list[ObstacleStatus]) -> GraphOption:
-    """Return a candidate as a row of the report."""
+def _option_row(job: Job, c: Candidate, ranked: list[Candidate], statuses: list[ObstacleStatus]) -> GraphOption | None:
+    """Return a candidate as a row of the report; None where its gain is no number."""
+    speedup, step_time = c.interval(), interval(job.of_other_runs(c.step_ns))
+    if speedup is None or step_time is None:
+        return None
     situation = situation_of(job.first, statuses, job.lead, RegionName("model"))
     return GraphOption(
         region=c.key.region,
         api=api_name(situation, c.region),
-        speedup=c.interval(),
-        step_time_ns=interval(job.of_other_runs(c.step_ns)),
+        speedup=speedup,
+        step_time_ns=step_time,
         regret=c.median_ns / _fastest_ns(ranked, c) - 1.0,
         needs_changes=c.needs_changes,
         drops_sync=c.key.drops_sync,

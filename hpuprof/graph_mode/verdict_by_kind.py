@@ -72,7 +72,8 @@ def _mix(lead: _Kinds, decided: dict[KindKey, Decision]) -> tuple[Interval | Non
         now += row.steps * base
         then = then + row.steps * base / (gain if gain is not None and pays else np.ones(1))
         fraction += row.time_fraction
-    return interval(now / then), fraction
+    mix = interval(now / then)
+    return mix, fraction if mix else None
 
 
 class _Kinds(msgspec.Struct, frozen=True, eq=False, dict=True):

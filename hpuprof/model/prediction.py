@@ -5,6 +5,7 @@ Times are ns. An interval holds the 5th percentile, the median and the 95th perc
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Literal
 
 import msgspec
@@ -63,6 +64,28 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Meta(description="A bound cut half of the samples: not more than `high`, how much less is unknown."),
     ] = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers that are not finite or not in order: no report may hold them."""
+        _check(self.low, self.median, self.high)
+
+    @classmethod
+    def of(cls, low: float, median: float, high: float) -> Interval | None:
+        """Return the interval of any estimate: gains, prices, noise; None where the numbers make none."""
+        return cls(low=low, median=median, high=high) if _ordered(low, median, high) else None
+
+    def times(self, factor: float) -> Interval:
+        """Return it in another unit; `factor` is positive."""
+        return Interval(low=self.low * factor, median=self.median * factor, high=self.high * factor)
+
+
+def _ordered(*numbers: float) -> bool:
+    return all(map(isfinite, numbers)) and sorted(numbers) == list(numbers)
+
+
+def _check(*numbers: float) -> None:
+    if not _ordered(*numbers):
+        raise ValueError(f"not finite, or not in order: {', '.join(map(str, numbers))}")
 
 
 class MachineProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,6 +302,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(description="1, as the run may stay as it is, or the interval's low end where that is higher.")
     ]
     high: Annotated[float, Meta(description="What no way to use graphs can pass.")]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers that are not finite or not in order: no report may hold them."""
+        _check(self.low, self.high)
 
 
 class GraphOption(msgspec.Struct, frozen=True, kw_only=True):

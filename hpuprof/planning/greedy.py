@@ -13,8 +13,9 @@ from hpuprof.graph_mode.job import MIN_STEPS, one_step_noise
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.graph_mode.refusals import NO_TRACE
 from hpuprof.graph_mode.verdict import Decision, decide
-from hpuprof.model.arrays import Floats, median, percentiles
+from hpuprof.model.arrays import Floats, median
 from hpuprof.model.partial import RankPartial
+from hpuprof.model.prediction import Interval
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.abstain import not_by_call, refusal_of, refused
 from hpuprof.planning.pricing import Pricing
@@ -23,7 +24,7 @@ from hpuprof.planning.remedies.faster import shortened_parts
 from hpuprof.planning.remedy import Change, Remedy
 from hpuprof.planning.situation import Measured, Situation
 from hpuprof.what_if.graph import CrosswiseError
-from hpuprof.what_if.uncertainty import REPLAY_LIMIT, of_other_runs, repeated
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT, interval, of_other_runs, repeated
 
 WORTH = 0.01
 """Share of the step that a change must gain to be worth a line of the plan."""
@@ -153,8 +154,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             yield msgspec.structs.replace(
                 row,
                 order=order,
-                **_columns("before", told_before),
-                **_columns("after", told_after),
+                **_columns("before", interval(told_before)),
+                **_columns("after", interval(told_after)),
                 **_saved("gain", before * known_before, after * known, float(median(told_before) - median(told_after))),
                 then=pricing.sets_the_step(done),
             )
@@ -275,14 +276,14 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     def _row(self, priced: Priced, reason: str = "", *, after: Floats | None = None) -> PlanRow:
         """Return the row of a change that is not part of the plan; `after`: the step time with it alone, if known."""
         remedy, change, base = priced.remedy, priced.change, self.pricing.base
-        ceiling = base * self._ceiling(priced)
+        ceiling = interval(base * self._ceiling(priced))
         row = PlanRow(
             order=None,
             remedy=remedy.name,
             title=remedy.title,
             where=change.where,
             per_step=change.per_step,
-            ceiling_ns=float(percentiles(ceiling, 95)),
+            ceiling_ns=ceiling.high if ceiling else None,
             reason=reason,
             advice=remedy.advice,
             code=change.code or remedy.code_for(self.family),
@@ -297,16 +298,16 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(row, **alone)
 
 
-def _columns(name: str, samples: Floats) -> dict[str, float]:
-    """Return the columns of a quantity: 5th percentile, median, 95th percentile."""
-    low, middle, high = (float(x) for x in percentiles(samples, [5, 50, 95]))
-    return {f"{name}_low_ns": low, f"{name}_ns": middle, f"{name}_high_ns": high}
+def _columns(name: str, found: Interval | None) -> dict[str, float | None]:
+    """Return the columns of a quantity: 5th percentile, median, 95th percentile; None where it is unknown."""
+    ends = (found.low, found.median, found.high) if found else (None, None, None)
+    return dict(zip((f"{name}_low_ns", f"{name}_ns", f"{name}_high_ns"), ends, strict=True))
 
 
-def _saved(name: str, before: Floats, after: Floats, middle: float) -> dict[str, float]:
+def _saved(name: str, before: Floats, after: Floats, middle: float) -> dict[str, float | None]:
     """Return the columns of a gain; `middle`: what the step times that are told differ by."""
-    columns = _columns(name, before - after)
-    return columns | {f"{name}_ns": float(np.clip(middle, columns[f"{name}_low_ns"], columns[f"{name}_high_ns"]))}
+    gain = interval(before - after)
+    return _columns(name, gain and replace(gain, median=float(np.clip(middle, gain.low, gain.high))))
 
 
 def _together(one: Change, other: Change) -> bool:

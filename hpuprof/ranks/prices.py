@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Mask, median
+from hpuprof.model.prediction import Interval
 from hpuprof.ranks.lines import Line, levels, like
 from hpuprof.ranks.suspects import Division, Suspect
 from hpuprof.what_if.graph import CrosswiseError
@@ -32,26 +33,22 @@ MIN_STEPS = 3
 
 
 class Price(Struct, frozen=True):
-    """What the mean step would save if a suspect kept pace, as a share of it: an interval, and in how many steps."""
+    """What the mean step would save if a suspect kept pace, as a share of it, and in how many steps."""
 
     suspect: Suspect
-    low: float
-    mid: float
-    high: float
+    saved: Interval
     steps: float  # share of the replayed steps that would be noticeably shorter
 
 
 class DivisionPrice(Struct, frozen=True):
-    """What the mean step would save if work were divided evenly, as a share of it: an interval.
+    """What the mean step would save if work were divided evenly, as a share of it.
 
     `longest`: the part, of the first team, that works longest on the device; `over`: by how much longer the longest one
     works than the mean of its team, as a share of it; of experts in the mean step.
     """
 
     division: Division
-    low: float
-    mid: float
-    high: float
+    saved: Interval
     longest: int
     over: float
 
@@ -78,7 +75,7 @@ class Priced(Struct, frozen=True, eq=False):
     @property
     def even(self) -> float:
         """Share of the mean step that would be saved, at most, if all ranks worked alike; no part saves more."""
-        parts = (price.mid for price in self.prices if price.suspect.kind != "link")
+        parts = (price.saved.median for price in self.prices if price.suspect.kind != "link")
         return max(0.0, 1 - self.even_ns / self.replayed_ns, *parts)
 
 
@@ -96,8 +93,8 @@ def price(
 ) -> Priced | None:
     """Replay unchanged, with even ranks, also with idle hosts, with each suspect cured, and with work divided evenly.
 
-    None without used steps, and where ranks wait for each other crosswise. `noticed`: share of a step from which on
-    saving it counts.
+    None without used steps, where ranks wait for each other crosswise, and where replayed steps take no time.
+    `noticed`: share of a step from which on saving it counts.
     """
     used = np.isfinite(model.measured)
     if not model.measured[used].sum() > 0:
@@ -117,19 +114,21 @@ def price(
     except CrosswiseError:
         return None
     replayed, even, idle = times[used][:, :3].mean(axis=0).tolist()
+    if not replayed > 0:
+        return None
     prices, at = [], 3
     for suspect, found in zip(suspects, variants, strict=False):
         if found:
-            prices.append(_price(suspect, times[..., at : at + len(found)], times[..., 0], used, noticed))
+            saved, steps = _saved(times[..., at : at + len(found)], times[..., 0], used, noticed)
+            prices += [Price(suspect, saved, steps)] if saved else []
         at += len(found)
     even_parts = []
     for division in divided:
-        saved = _price(Suspect("", "", ()), times[..., at : at + len(SPREAD)], times[..., 0], used, noticed)
-        longest, over = _longest(model.lines, division)
-        even_parts.append(DivisionPrice(division, saved.low, saved.mid, saved.high, longest, over))
+        saved, _ = _saved(times[..., at : at + len(SPREAD)], times[..., 0], used, noticed)
+        even_parts += [DivisionPrice(division, saved, *_longest(model.lines, division))] if saved else []
         at += len(SPREAD)
     launch = 1 - idle / even if model.hosts and even > 0 else None
-    prices.sort(key=lambda p: (-p.mid, len(p.suspect.ranks), p.suspect.ranks))
+    prices.sort(key=lambda p: (-p.saved.median, len(p.suspect.ranks), p.suspect.ranks))
     return Priced(
         typical_ns, float(model.measured[used].mean()), replayed, even, launch, prices, times.shape[1], even_parts
     )
@@ -234,8 +233,11 @@ def _like(own: Line, donor: Line, by_side: dict[str, dict[int, float]], variant:
     return like(own, donor, other, scale)
 
 
-def _price(suspect: Suspect, times: Floats, recorded: Floats, used: Mask, noticed: float) -> Price:
-    """Return the price of a suspect. `times`: by rank, step and variant."""
+def _saved(times: Floats, recorded: Floats, used: Mask, noticed: float) -> tuple[Interval | None, float]:
+    """Return the share of the mean step that is saved, and in which share of steps it is noticed.
+
+    `times`: by rank, step and variant.
+    """
     counts = used.sum(axis=0)
     saved = np.where(used[..., None], recorded[..., None] - times, 0.0).sum(axis=0)
     seen = saved[counts > 0] / counts[counts > 0, None]
@@ -243,5 +245,6 @@ def _price(suspect: Suspect, times: Floats, recorded: Floats, used: Mask, notice
     of_variant = seen.mean(axis=0) / usual
     by_step = seen.mean(axis=1) / usual
     spread = float(by_step.std(ddof=1) / np.sqrt(len(by_step))) if len(by_step) > 1 else 0.0
-    low, high = float(of_variant.min()) - spread, float(of_variant.max()) + spread
-    return Price(suspect, low, float(of_variant.mean()), high, float((by_step > noticed).mean()))
+    least, most = float(of_variant.min()), float(of_variant.max())
+    middle = min(max(least, float(of_variant.mean())), most)  # the mean of equal numbers may be off by rounding
+    return Interval.of(least - spread, middle, most + spread), float((by_step > noticed).mean())

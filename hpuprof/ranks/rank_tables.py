@@ -29,7 +29,7 @@ from hpuprof.model.tables import (
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.matching import Matching, RankCalls, match, ranges
 from hpuprof.ranks.parallelism import Use, uses
-from hpuprof.ranks.prices import DivisionPrice, Price, Priced
+from hpuprof.ranks.prices import DivisionPrice, Priced
 from hpuprof.ranks.stragglers import MAX_REPLAY_ERROR, Verdict, Waits, judge, measure_waits, what_if
 
 _COMPARABLE = ("lightning", "profiler_step", "annotation")
@@ -366,7 +366,7 @@ def _divided(replay: Priced | None, verdict: Verdict) -> DivisionPrice | None:
     """Return the division of work of which evening it would save most; None where costs are not said."""
     if replay is None or replay.lossy or verdict.kind == "launch":
         return None
-    return max(replay.divided, key=lambda found: found.mid, default=None)
+    return max(replay.divided, key=lambda found: found.saved.median, default=None)
 
 
 def _suspect_rows(
@@ -377,13 +377,13 @@ def _suspect_rows(
     Nobody where hosts set the pace and nobody is named: what they do by chance would pass for a cost.
     """
     named, total = verdict.suspect, int(waits.blame.sum())
-    prices = list(replay.prices) if replay is not None and verdict.kind != "launch" else []
+    known = replay is not None and not replay.lossy
+    found = replay.prices if replay is not None and verdict.kind != "launch" else []
+    prices = [(p.suspect, p.saved if known else None, p.steps) for p in found]
     if named is not None and not prices:
-        prices = [Price(named, np.nan, np.nan, np.nan, float(waits.steps_late[named.ranks[0]] / max(1, waits.steps)))]
-    unknown = replay is None or replay.lossy
+        prices = [(named, None, float(waits.steps_late[named.ranks[0]] / max(1, waits.steps)))]
     rows = []
-    for price in prices:
-        s = price.suspect
+    for s, saved, steps in prices:
         blame = int(waits.blame[list(s.ranks)].sum()) / total if total and s.kind != "link" else None
         rows.append(
             SuspectRow(
@@ -391,10 +391,10 @@ def _suspect_rows(
                 name=s.name,
                 ranks=ranges([ranks[r].rank for r in s.ranks]),
                 named=s == named,
-                low_fraction=None if unknown else _number(price.low, 6),
-                saved_fraction=None if unknown else _number(price.mid, 6),
-                high_fraction=None if unknown else _number(price.high, 6),
-                steps_fraction=price.steps,
+                low_fraction=_number(saved.low, 6) if saved else None,
+                saved_fraction=_number(saved.median, 6) if saved else None,
+                high_fraction=_number(saved.high, 6) if saved else None,
+                steps_fraction=steps,
                 blame_fraction=blame,
             )
         )

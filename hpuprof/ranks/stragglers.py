@@ -267,9 +267,10 @@ def _name(priced: Priced, *, launch: bool) -> Suspect | None:
     least = LAUNCH_COST_SHARE if launch else COST_SHARE
     if launch and priced.steps < MIN_STEPS:
         return None
-    sure = [p for p in priced.prices if p.low >= least and p.steps > PERSISTENT_SHARE]
-    enough = max((p.mid for p in sure), default=0.0) * EXPLAINS
-    best = min((p for p in sure if p.mid >= enough), key=lambda p: (len(p.suspect.ranks), -p.mid), default=None)
+    sure = [p for p in priced.prices if p.saved.low >= least and p.steps > PERSISTENT_SHARE]
+    enough = max((p.saved.median for p in sure), default=0.0) * EXPLAINS
+    some = (p for p in sure if p.saved.median >= enough)
+    best = min(some, key=lambda p: (len(p.suspect.ranks), -p.saved.median), default=None)
     return best.suspect if best else None
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from threading import Lock
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from hpuprof.errors import InputError
+from hpuprof.errors import InputError, OutputError
 from hpuprof.files import cannot_read, read_regular
 from hpuprof.model.tables import TABLES
 from hpuprof.report.model import SCHEMA_VERSION, Report, ReportData
 
 _FIRST = ("schema_version", "hpuprof_version", "headline", "plan")
 S = TypeVar("S", bound=msgspec.Struct)
+_TYPED = Lock()  # threads in which msgspec learns a struct's fields at the same time may crash (see `partial_codec`)
 
 
 def dumps(report: Report) -> str:
@@ -24,17 +27,35 @@ def dumps(report: Report) -> str:
 def document(data: msgspec.Struct) -> str:
     """Return a structure as one JSON document, one line per row of its lists, ending in a newline.
 
-    The plan follows the headline, all other tables stand last.
+    The plan follows the headline, all other tables stand last. Raises OutputError for what would be read as something
+    else: a number that is not finite becomes null.
     """
     parts = []
     for name in sorted(data.__struct_fields__, key=_place):
         value = getattr(data, name)
         if isinstance(value, list) and value:
-            rows = ",\n    ".join(msgspec.json.encode(row).decode() for row in value)
+            rows = ",\n    ".join(_encoded(row, f"{name}[{i}]") for i, row in enumerate(value))
             parts.append(f'  "{name}": [\n    {rows}\n  ]')
         else:
-            parts.append(f'  "{name}": {msgspec.json.encode(value).decode()}')
+            parts.append(f'  "{name}": {_encoded(value, name)}')
     return inert_json("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def _encoded(value: Any, place: str) -> str:
+    """Return a value as JSON. Raises OutputError if it cannot be read again as it is."""
+    encoded, kind = msgspec.json.encode(value), cast("Any", type(value))
+    try:
+        if _decoder(kind).decode(encoded) == value:
+            return encoded.decode()
+    except msgspec.ValidationError:
+        pass
+    raise OutputError(f"{place} cannot be written as JSON and read again", hint="a bug in hpuprof: please report it")
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    with _TYPED:
+        return msgspec.json.Decoder(kind)
 
 
 def pretty(value: object, *, indent: int = 1) -> str:

@@ -132,7 +132,7 @@ def _spread(used: SteadySteps) -> float | None:
     spreads = []
     for part in used.parts:
         walls = np.array([s.wall_ns for s in part.steps if s.used], dtype=np.float64)
-        if len(walls) >= 3:
+        if len(walls) >= 3 and median(walls) > 0:
             spreads.append(float(median(np.abs(walls - median(walls))) / median(walls)))
     return float(median(spreads)) if spreads else None
 

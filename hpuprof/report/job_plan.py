@@ -25,7 +25,7 @@ KEEP_PACE = "keep_pace"
 BALANCE = "balance"
 HELD_UP, BUBBLES = "HP230", "HP235"
 """The findings that name who holds the others up, and that stages wait for each other."""
-NOTHING = (0.0, 0.0, 0.0)
+NOTHING = Interval(low=0.0, median=0.0, high=0.0)
 ONE_RANK = "one_rank"
 _TITLE = "Let all ranks keep pace"
 LEAST = 0.01
@@ -58,14 +58,15 @@ def plan_of(
         rows = _beside_other_ranks(rows, _other_ranks(len(main), part, graph))
     now = _now_ns(part, graph)
     held = _saved(suspect)
-    even = (divided.low, divided.mid, divided.high) if divided is not None else NOTHING
+    even = divided.saved if divided is not None else NOTHING
     # What a stage works longer must be done by others: keeping pace with them is not to be had.
     staged = (
         suspect is not None and divided is not None and (suspect.kind, divided.division.kind) == ("stage", "stages")
     )
-    if now is not None and divided is not None and even[0] > 0 and even[1] >= LEAST and (staged or even[1] > held[1]):
+    balanced = even.low > 0 and even.median >= LEAST and (staged or even.median > held.median)
+    if now is not None and divided is not None and balanced:
         rows = _with_even_ranks(rows, now, _balanced(divided, blamed=staged), even, graph.base_range_ns)
-    elif now is not None and suspect is not None and held[1] >= LEAST:
+    elif now is not None and suspect is not None and held.median >= LEAST:
         rows = _with_even_ranks(rows, now, _keeping_pace(suspect), held, graph.base_range_ns)
     if now is not None:
         rows = with_pauses(rows, now, find_pauses(main), len({row.rank for row, _ in main}))
@@ -84,10 +85,14 @@ def _with_effects(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Itera
             del left[code]
 
 
-def _saved(suspect: SuspectRow | None) -> tuple[float, float, float]:
-    if suspect is None:
-        return NOTHING
-    return suspect.low_fraction or 0.0, suspect.saved_fraction or 0.0, suspect.high_fraction or 0.0
+def _saved(suspect: SuspectRow | None) -> Interval:
+    """Return the share of the step that the suspect would save; nothing where it is unknown."""
+    return _known(suspect.low_fraction, suspect.saved_fraction, suspect.high_fraction) if suspect else NOTHING
+
+
+def _known(low: float | None, middle: float | None, high: float | None) -> Interval:
+    middle = middle or 0.0
+    return Interval.of(middle if low is None else low, middle, middle if high is None else high) or NOTHING
 
 
 def unit_of(main: Main) -> Literal["step", "pass"]:
@@ -170,21 +175,20 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     if graph.verdict not in WORTH_TRYING or then is None or now is None:
         left = [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
         return left if rows[at].order != 1 else _with_best_alone(left, rows[at].before_ns or 0.0, graph.base_range_ns)
-    low, median, high = now - then.high, now - then.median, now - then.low
+    gained = Interval(low=now - then.high, median=now - then.median, high=now - then.low)
     where = f"{graph.region}, with {graph.api}"
-    joint = msgspec.structs.replace(rows[at], where=where, **_ends("alone", low, median, high))
+    joint = msgspec.structs.replace(rows[at], where=where, **_ends("alone", gained))
     rest = rows[at + 1 :]
     if joint.order == 1:
-        taken = _ends("after", then.low, then.median, then.high)
         rest = _after(rest, then, joint.after_ns)
-        joint = msgspec.structs.replace(_first(joint, now, (low, median, high), graph.base_range_ns), **taken)
+        joint = msgspec.structs.replace(_first(joint, now, gained, graph.base_range_ns), **_ends("after", then))
     return [*rows[:at], joint, *rest]
 
 
 def _after(rows: Sequence[PlanRow], begin: Interval, alone: float | None) -> list[PlanRow]:
     """Return the rows with those of the plan as parts of another step time than `alone`, the first one's before."""
     found = [_scaled(row, begin.median / alone) if row.order and alone else row for row in rows]
-    known = _ends("before", begin.low, begin.median, begin.high)
+    known = _ends("before", begin)
     return [msgspec.structs.replace(row, **known) if row.order == 2 else row for row in found]
 
 
@@ -194,7 +198,7 @@ def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = N
     if at is None or (rows[at].alone_ns or 0.0) < LEAST * now:
         return rows
     best = rows[at]
-    gained = (best.alone_low_ns or 0.0, best.alone_ns or 0.0, best.alone_high_ns or 0.0)
+    gained = _known(best.alone_low_ns, best.alone_ns, best.alone_high_ns)
     first = _first(msgspec.structs.replace(best, reason=""), now, gained, known)
     # What a change gives after another one must be recorded anew.
     return [
@@ -206,24 +210,24 @@ def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = N
     ]
 
 
-def _ends(of: str, low: float | None, middle: float | None, high: float | None) -> dict[str, float | None]:
+def _ends(of: str, found: Interval) -> dict[str, float]:
     """Return the columns of a time with its interval; `of`: alone, before, after or gain."""
-    return {f"{of}_low_ns": low, f"{of}_ns": middle, f"{of}_high_ns": high}
+    return {f"{of}_low_ns": found.low, f"{of}_ns": found.median, f"{of}_high_ns": found.high}
 
 
-def _first(row: PlanRow, now: float, gained: tuple[float, float, float], known: Interval | None) -> PlanRow:
+def _first(row: PlanRow, now: float, gained: Interval, known: Interval | None) -> PlanRow:
     """Make a row the plan's first line.
 
-    `now`: the step time; `known`: its interval, None where it was told; `gained`: low, median and high end [ns]. The
-    gain of a longer step than `now` may be above that.
+    `now`: the step time [ns]; `known`: its interval, None where it was told. The gain of a longer step than `now` may
+    be above that.
     """
-    low, median, high = gained
+    low, middle, high = (max(0.0, now - gain) for gain in (gained.high, gained.median, gained.low))
     return msgspec.structs.replace(
         row,
         order=1,
-        **_ends("before", known.low if known else now, now, known.high if known else now),
-        **_ends("after", max(0.0, now - high), now - median, now - low),
-        **_ends("gain", low, median, high),
+        **_ends("before", known or Interval(low=now, median=now, high=now)) | {"before_ns": now},
+        **_ends("after", Interval(low=low, median=middle, high=high)),
+        **_ends("gain", gained),
     )
 
 
@@ -291,13 +295,13 @@ def _with_even_ranks(
     rows: list[PlanRow],
     now: float,
     line: PlanRow,
-    saved: tuple[float, float, float],
+    saved: Interval,
     known: Interval | None = None,
 ) -> list[PlanRow]:
     """Add a line about all ranks: the first where it gains most, else what it would gain alone. `saved`: of a step."""
-    low, median, high = (now * share for share in saved)
-    row = msgspec.structs.replace(line, ceiling_ns=max(high, median), **_ends("alone", low, median, high))
+    gained = saved.times(now)
+    row = msgspec.structs.replace(line, ceiling_ns=gained.high, **_ends("alone", gained))
     first = next((r for r in rows if r.order == 1), None)
-    if first is not None and (first.gain_ns or 0.0) >= median:
+    if first is not None and (first.gain_ns or 0.0) >= gained.median:
         return [*rows, msgspec.structs.replace(row, reason="record_again")]
-    return [_first(row, now, (low, median, high), known), *(_open(r) for r in rows)]
+    return [_first(row, now, gained, known), *(_open(r) for r in rows)]

@@ -167,6 +167,8 @@ def draw(constant: Constant, uniform: Floats) -> Floats:
 
 
 PROFILE_VERSION = 1
+MOST = 1e12
+"""Above it no constant is believed: no launch costs an hour [ns]."""
 
 
 def read_profile(text: str) -> dict[str, Constant]:
@@ -184,7 +186,9 @@ def read_profile(text: str) -> dict[str, Constant]:
             f"machine profile of version {profile.hpuprof_profile}; this hpuprof reads version {PROFILE_VERSION}",
             hint="measure again with `hpuprof calibrate`",
         )
-    bad = [c.name for c in profile.constants if not 0 < c.low <= c.value <= c.high]
+    bad = [c.name for c in profile.constants if not 0 < c.low <= c.value <= c.high <= MOST]
     if bad:
-        raise ConfigError(f"machine profile: {bad[0]} has an invalid range", hint="0 < low <= value <= high")
+        raise ConfigError(
+            f"machine profile: {bad[0]} has an invalid range", hint=f"0 < low <= value <= high <= {MOST:g}"
+        )
     return {c.name: c for c in profile.constants}

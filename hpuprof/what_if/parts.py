@@ -145,12 +145,12 @@ def main_windows(model: StepModel) -> tuple[Ints, Ints, Ints]:
     """Return calls of the main path and the host time that their segments stand for: call, begin and end [ns]."""
     calls = np.flatnonzero(model.schedule.calls.thread == MAIN)
     if isinstance(model, TotalsModel):
-        # The first call begins all; each step has one call for its work and one for its end.
+        # Each step has a call for its begin, one for its work and one for its end.
         working = model.stages.working
         _, begin, length = _cut(distinct(np.concatenate([model.low, model.high])), working.start, working.end)
         step = np.searchsorted(model.low, begin, side="right") - 1
         inside = (step >= 0) & (begin < model.high[np.maximum(step, 0)])
-        return calls[1::2][step[inside]], begin[inside], (begin + length)[inside]
+        return calls[1::3][step[inside]], begin[inside], (begin + length)[inside]
     if not isinstance(model, RecipeModel):
         raise TypeError(type(model))
     windows = np.array(list(_recipe_windows(model.program)), dtype=np.int64).reshape(-1, 2)

@@ -89,12 +89,13 @@ class Stages(Struct, frozen=True, eq=False):
         left = np.maximum(0.0, self.a - removed)
         exposed = np.minimum(self.exposed, left) if graphs and self.waiting else self.exposed
         launching = np.zeros(steps) if whole else self.f
-        # Calls of each step: host work, launch thread, what is beside both, the step's end; a first one begins all.
-        number = 1 + 4 * np.arange(steps)
-        count = 1 + 4 * steps
-        thread = np.append([MAIN], np.tile([MAIN, LAUNCHER, BESIDE, MAIN], steps))
-        segment = np.append([0.0], np.column_stack([left, launching, exposed, np.zeros(steps)]).ravel())
-        of_step = np.append([0], np.repeat(np.arange(steps), 4))
+        # Calls of each step: its begin, host work, launch thread, what is beside both, its end. The begin is a call of
+        # its own: device work that it launches must not count as that of the step before.
+        begin = 5 * np.arange(steps)
+        number, count, zero = begin + 1, 5 * steps, np.zeros(steps)
+        thread = np.tile([MAIN, MAIN, LAUNCHER, BESIDE, MAIN], steps)
+        segment = np.column_stack([zero, left, launching, exposed, zero]).ravel()
+        of_step = np.repeat(np.arange(steps), 5)
         share = segment / np.maximum(self.a[of_step], 1.0)
         costs = np.zeros((count, len(GRAPH_COSTS)))
         replaying = {GRAPH_COSTS.index("replay"): graphs, GRAPH_COSTS.index("input_copy"): float(graphs > 0)}
@@ -102,20 +103,20 @@ class Stages(Struct, frozen=True, eq=False):
             costs[number + 2, kind] = times
             if not asynchronous:
                 costs[number, kind] = times
-        begin, row = number - 1, np.arange(steps)
+        row = np.arange(steps)
         waits = [
             *((int(Wait.HANDED), call, source, 0.0) for k in (1, 2) for call, source in _pairs(number + k, begin)),
             *((int(Wait.JOIN), call, source, 0.0) for k in (1, 2) for call, source in _pairs(number, number + k)),
             *((int(Wait.DEVICE), call, source, 0.0) for call, source in _pairs(number, row)),
         ]
-        zero, no = np.zeros(steps), np.zeros(steps, dtype=bool)
+        no = np.zeros(steps, dtype=bool)
         return Schedule.of(
             Calls(
                 thread=thread,
                 place=np.arange(count),
                 step=of_step,
                 row=np.full(count, -1),
-                ends_step=np.append([False], np.tile([False, False, False, True], steps)),
+                ends_step=np.tile([False, False, False, False, True], steps),
                 segment=segment,
                 segment_rows=self.rows[of_step] * share[:, None],
                 cost=np.zeros(count),

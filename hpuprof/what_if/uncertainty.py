@@ -44,8 +44,12 @@ class Errors(Struct, frozen=True):
 
     @classmethod
     def of(cls, constants: Mapping[str, Constant], base: float, replay: float, unexplained: float) -> Errors:
-        """Gather them. `base`: of the step time without the profiler, 0 if unknown; `unexplained`: delay of rows."""
-        return cls(base or OTHER_RUN, float(np.hypot(replay, 0.5 * unexplained)), constants["model_error"].value)
+        """Gather them. `base`: of the step time without the profiler, 0 if unknown; `unexplained`: delay of rows.
+
+        A replay that is off by more than the whole step is refused, whatever its samples are.
+        """
+        off = min(1.0, float(np.hypot(replay, 0.5 * unexplained)))
+        return cls(base or OTHER_RUN, off, constants["model_error"].value)
 
 
 class Draws(Struct, frozen=True, eq=False):
@@ -73,16 +77,16 @@ class Draws(Struct, frozen=True, eq=False):
         return Drawn(constants, self.uniform, overhead, host_scale, outside)
 
     def with_errors(self, speedup: Floats, errors: Errors, cost: Floats) -> Floats:
-        """Return samples of a speed-up with errors that no other unknown covers; a step of no length gains none.
+        """Return samples of a speed-up, all positive, with errors that no other unknown covers.
 
         The model's error was measured as a whole, that of its constants in it: only what they leave is added. `cost`:
         samples of what profiling cost, which those measurements did not have to guess.
         """
-        log = np.log(np.where(speedup > 0, speedup, 1.0))
+        log = np.log(speedup)
         left = np.maximum((errors.change * log) ** 2 - _spread_beside(log, cost) ** 2, 0.0)
         model = np.sqrt(errors.replay**2 + left)
         found: Floats = np.exp(log + self.normal[0] * errors.base + self.normal[1] * model)
-        return np.where(speedup > 0, found, 0.0)
+        return found
 
 
 def _spread_beside(samples: Floats, cost: Floats) -> float:
@@ -138,10 +142,12 @@ def unpack(samples: bytes) -> Floats:
     return np.frombuffer(samples, dtype="<f4").astype(np.float64)
 
 
-def interval(samples: Floats) -> Interval:
-    """Return the median with the 90 % interval."""
+def interval(samples: Floats) -> Interval | None:
+    """Return the median with the 90 % interval; None where a sample is not finite."""
+    if not np.isfinite(samples).all():
+        return None
     low, middle, high = (float(x) for x in percentiles(samples, [5, 50, 95]))
-    return Interval(low=low, median=middle, high=high)
+    return Interval.of(low, middle, high)
 
 
 def base_noise(unprofiled_ns: float | None, spread_ns: float | None) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damaged import damaged, doubled
 from msgspec.structs import replace
 from sample_reports import report_at
 
@@ -169,6 +170,19 @@ def test_every_trace_is_read(real_traces: Path, name: str):
                 over = step.start_ns + step.wall_ns - int(host.end.max())
                 known += min(over, step.wall_ns)
             assert known == step.wall_ns
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_report_is_read_again_as_it_was(real_traces: Path, name: str, tmp_path: Path):
+    report = report_at(real_traces / name)
+    assert hpuprof.read_report(hpuprof.save(report, tmp_path / "report.json")) == report
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("resnet50")])
+def test_so_is_that_of_doubled_device_rows(real_traces: Path, name: str, tmp_path: Path):
+    """Two rows of one launch cannot be replayed one by one: stages decide, and some of their steps took no time."""
+    report = hpuprof.analyze(damaged([real_traces / name], doubled, tmp_path), jobs=1)
+    assert hpuprof.read_report(hpuprof.save(report, tmp_path / "report.json")) == report
 
 
 @pytest.mark.parametrize("name", sorted(NO_TRACES))

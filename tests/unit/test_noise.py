@@ -84,16 +84,22 @@ def test_too_few_steps_tell_no_noise():
 
 def test_interval_by_hand():
     # Error of the difference: 5. Welch: 25² / (9² / 8 + 16² / 8) = 14.8 degrees of freedom, t = 3.055 (table, 12).
-    assert interval(Estimate(100.0, 3.0, 8), Estimate(110.0, 4.0, 8)) == pytest.approx((10 - 5 * 3.055, 10 + 5 * 3.055))
+    found = interval(Estimate(100.0, 3.0, 8), Estimate(110.0, 4.0, 8))
+    assert (found.low, found.median, found.high) == pytest.approx((10 - 5 * 3.055, 10, 10 + 5 * 3.055))
     assert student(14.7) == 3.055
     assert student(math.inf) == 2.617
+
+
+def test_where_draws_may_hold_nothing_of_the_whole_noise_is_unknown():
+    whole = np.array([0.0, 0.0, 5.0])
+    assert sample(whole).ratio(np.array([1.0, 1.0, 1.0]), whole) == Estimate(0.6)
 
 
 @given(*[st.floats(0.01, 100)] * 4, st.integers(2, 60), st.integers(2, 60))
 def test_intervals_mirror(a, b, error_a, error_b, free_a, free_b):
     one, other = Estimate(a, error_a, free_a), Estimate(b, error_b, free_b)
-    low, high = interval(one, other)
-    assert interval(other, one) == pytest.approx((-high, -low))
+    there, back = interval(one, other), interval(other, one)
+    assert (back.low, back.high) == pytest.approx((-there.high, -there.low))
 
 
 @pytest.mark.parametrize(("count_a", "count_b"), [(3, 3), (3, 30), (6, 6), (10, 40)])
@@ -103,8 +109,8 @@ def test_false_alarms_stay_below_the_stated_level(count_a, count_b):
     alarms = 0
     for _ in range(300):
         a, b = (10 * rng.lognormal(0, 0.2, n) for n in (count_a, count_b))
-        low, high = interval(sample(a).mean(a), sample(b).mean(b))
-        alarms += not low <= 0 <= high
+        span = interval(sample(a).mean(a), sample(b).mean(b))
+        alarms += not span.low <= 0 <= span.high
     assert alarms <= 9
 
 
@@ -114,6 +120,6 @@ def test_a_difference_of_four_deviations_is_found():
     found = 0
     for _ in range(100):
         a, b = rng.normal(100, 1, 6), rng.normal(104, 1, 6)
-        low, high = interval(sample(a).mean(a), sample(b).mean(b))
-        found += not low <= 0 <= high
+        span = interval(sample(a).mean(a), sample(b).mean(b))
+        found += not span.low <= 0 <= span.high
     assert found >= 95

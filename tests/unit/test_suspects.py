@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from hpuprof.model.collective_calls import PackedCalls, unpack
+from hpuprof.model.prediction import Interval
 from hpuprof.ranks.lines import Key
 from hpuprof.ranks.matching import Group, Kind, Matching, RankCalls
 from hpuprof.ranks.parallelism import Use
-from hpuprof.ranks.prices import Price, Priced, _cures, _longest, _pool, _price, _spread
+from hpuprof.ranks.prices import Price, Priced, _cures, _longest, _pool, _saved, _spread
 from hpuprof.ranks.suspects import Division, Suspect, divisions, excess, families, links, sets_of_ranks
 
 CALLS = unpack(PackedCalls())
@@ -122,7 +123,8 @@ def test_a_donor_does_most_of_what_the_best_one_does_and_donors_stand_by_how_lon
 
 
 def test_the_error_of_a_replay_and_what_even_ranks_save():
-    prices = [Price(Suspect(kind, "", (0,)), 0.0, mid, 1.0, 1.0) for kind, mid in (("rank", 0.3), ("link", 0.6))]
+    known = (("rank", 0.3), ("link", 0.6))
+    prices = [Price(Suspect(kind, "", (0,)), Interval(low=0.0, median=mid, high=1.0), 1.0) for kind, mid in known]
     told = Priced(100, 200.0, 190.0, 152.0, None, prices, 5)
     assert (told.error, told.even) == (0.05, 0.3), "no part saves more; a link is no part"
     assert Priced(100, 200.0, 190.0, 95.0, None, prices, 5).even == 0.5
@@ -133,10 +135,10 @@ def test_a_price_is_the_mean_of_its_variants_between_the_least_and_the_most():
     """Two steps of 100 and 300; the first variant saves 10 and 30 of the mean 200, the second 30 and 50."""
     recorded, used = np.array([[100.0, 300.0]]), np.array([[True, True]])
     times = np.array([[[90.0, 70.0], [270.0, 250.0]]])
-    price = _price(Suspect("rank", "", (0,)), times, recorded, used, noticed=0.1)
+    saved, steps = _saved(times, recorded, used, noticed=0.1)
     spread = 0.1 / 2  # of savings of 10 % and 20 % by step: 0.1 / sqrt(2), over the root of two steps
-    assert (price.low, price.mid, price.high) == pytest.approx((0.1 - spread, 0.15, 0.2 + spread))
-    assert price.steps == 0.5
+    assert (saved.low, saved.median, saved.high) == pytest.approx((0.1 - spread, 0.15, 0.2 + spread))
+    assert steps == 0.5
 
 
 def test_stages_and_ranks_with_experts_divide_work():

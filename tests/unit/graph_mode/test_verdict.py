@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from builder import TraceBuilder
 
+import hpuprof
 from hpuprof.errors import ConfigError
 from hpuprof.graph_mode.candidates import RegionName
 from hpuprof.graph_mode.interfaces import Situation, api_name
@@ -292,6 +293,8 @@ def test_the_name_of_a_region_holds_its_kind_and_its_module(text, kind, module, 
         ({"replay_error": 0.2}, "20 % off"),
         ({"unexplained": 0.3}, "start late"),
         ({"method": "none", "reason": "no_device_rows"}, "no device rows"),
+        ({"method": "none", "reason": "not_explained"}, "recorded steps take no time"),
+        ({"options": [option(np.nan, np.nan)]}, "no finite speed-up"),
     ],
 )
 def test_it_refuses_with_a_reason_and_a_remedy(judge, changes, why):
@@ -302,6 +305,35 @@ def test_it_refuses_with_a_reason_and_a_remedy(judge, changes, why):
     assert graph.reason in ("not_explained", "late_rows", "no_device_rows")
     assert graph.next_measurement
     assert graph.command
+
+
+@pytest.mark.parametrize(("other_ns", "verdict"), [(110e6, "yes"), (121e6, "cannot say")])
+def test_ranks_whose_steps_differ_tenfold_are_not_of_one_job(judge, other_ns, verdict):
+    graph = judge(prediction(option(2.0, 2.0)), prediction(option(2.0, 2.0), profiled_step_ns=other_ns))
+    assert graph.verdict == verdict
+    assert ("a step takes 12.00 ms on one rank and 121.0 ms on another" in graph.sentence) == (verdict == "cannot say")
+
+
+def test_an_option_whose_gain_is_no_number_is_no_option(judge):
+    graph = judge(prediction(option(1.3, 1.4), option(np.nan, np.nan, region="optimizer")))
+    assert (graph.verdict, [o.region for o in graph.options]) == ("yes", ["step"])
+
+
+def test_steps_that_are_complete_together_are_no_base_of_a_speed_up(tmp_path):
+    """Copies in the background outlive every second step: it is complete when the one before is, after no time at all."""
+    builder = TraceBuilder().steps(6, 1000)
+    for step in range(6):
+        at = 1000 * step
+        for call in range(at + 60, at + 860, 100):
+            builder.host("aten::mm", call, 60).kernel("gemm", call + 40, 70, launch=call + 10)
+        copied, took, stream = (at + 920, 1150, 20) if step % 2 == 0 else (at + 30, 900, 21)
+        copy = {"call": "cudaMemcpyAsync", "cat": "gpu_memcpy", "stream": stream}
+        builder.kernel("Memcpy DtoH (Device -> Pinned)", copied, took, launch=copied - 10, **copy)
+    report = hpuprof.analyze(builder.write(tmp_path / "t.json"), jobs=1)
+    graph = report.graph_mode
+    assert [s.wall_ns for s in report.data.steps if s.used] == [0, 2_000_000, 0, 2_000_000]
+    assert (graph.speedup, graph.reason, graph.basis) == (None, "not_explained", "device_rows")
+    assert {row.reason for row in report.data.plan} == {"not_explained"}
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.24, "yes"), (0.25, "cannot say")])
@@ -480,6 +512,7 @@ def test_a_machine_profile_replaces_constants_and_bad_ones_are_refused():
     measured = read_profile(msgspec.json.encode(good).decode())
     assert constants_for("cuda", "eager", measured)["replay"].value == 5.0
     assert constants_for("cuda", "eager", measured)["graph_gap"].source != "measured"
-    for change in ({"hpuprof_profile": 2}, {"constants": [{**good["constants"][0], "low": 7.0}]}, {"constants": 3}):
+    wrong = [{**good["constants"][0], **ends} for ends in ({"low": 7.0}, {"high": 1e300})]
+    for change in ({"hpuprof_profile": 2}, *({"constants": [one]} for one in wrong), {"constants": 3}):
         with pytest.raises(ConfigError):
             read_profile(msgspec.json.encode({**good, **change}).decode())

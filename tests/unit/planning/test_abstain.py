@@ -133,6 +133,7 @@ def test_without_graphs_the_best_of_the_others_comes_first():
     first, other = _with_best_alone(rows[::-1], 1000.0)
     assert (first.remedy, first.order, first.after_ns, first.reason) == ("uploads", 1, 910.0, "")
     assert (other.order, other.reason) == (None, "record_again")
+    assert (first.gain_low_ns, first.gain_high_ns) == (90.0, 90.0), "no ends are known"
     small = [msgspec.structs.replace(row, alone_ns=5.0) for row in rows]
     assert _with_best_alone(small, 1000.0) == small
 

@@ -48,3 +48,8 @@ def test_what_profiling_cost_is_no_error_of_the_model():
     by_cost = 4.0 * cost**0.3
     samples = np.log(draws.with_errors(by_cost, TIMED, cost)) - np.log(by_cost)
     assert float(samples.std()) == pytest.approx(0.0907, rel=0.08)
+
+
+def test_a_replay_that_is_far_off_still_gives_numbers():
+    errors = Errors.of(CONSTANTS, 0.01, replay=1e6, unexplained=0.0)
+    assert np.isfinite(Draws.make().with_errors(np.full(64, 2.0), errors, np.ones(64))).all()
