@@ -36,6 +36,8 @@ from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows
 
 _HOST_EXTRA = ("inputs", "sequence", "forward_thread")
 _FLOWS = ("s", "f", "t")
+_DROPPED = ("HP111", "HP112", "HP155")
+"""Codes of rows that were read and dropped; each row counts once."""
 _HOST, _MAYBE_DEVICE, _IGNORE, _SYNC, _UNKNOWN = 1, 2, 3, 4, 5
 
 
@@ -66,6 +68,8 @@ class Normaliser:
         self.unknown: Counter[tuple[int, int]] = Counter()  # categories and tracks
         self.rows = 0
         self.flows = 0
+        self.metadata = 0
+        self.pairs = 0  # slices of two rows
         self.other_phases: dict[str, int] = {}
         self.inexact = False  # a stamp did not fit a double
 
@@ -178,8 +182,8 @@ class Normaliser:
         counts = (
             ("HP111", int((start_ok & ~dur_ok).sum()), "rows without a duration"),
             ("HP112", int((~start_ok).sum()), "rows without a time stamp"),
-            ("HP112", int((dur_ok & (dur < 0)).sum()), "rows with a negative duration"),
-            ("HP112", int((dur_ok & (dur > MAX_SPAN_NS)).sum()), "rows longer than a day"),
+            ("HP112", int((start_ok & dur_ok & (dur < 0)).sum()), "rows with a negative duration"),
+            ("HP112", int((start_ok & dur_ok & (dur > MAX_SPAN_NS)).sum()), "rows longer than a day"),
         )
         for code, count, text in counts:
             if count:
@@ -195,6 +199,7 @@ class Normaliser:
         is_mark, is_sample = [e.ph in ("B", "E") for e in events], [is_memory(e) for e in events]
         for event, mark, sample, count in zip(events, is_mark, is_sample, np.bincount(kind).tolist(), strict=True):
             if event.ph == "M":
+                self.metadata += count
                 self._metadata(event)
             elif not mark and not sample:
                 phase = str(event.ph) or "(no phase)"
@@ -299,11 +304,12 @@ class Normaliser:
             generation=generation,
             mode=dialects.run_mode(family, set(names), activities),
             form=log.form,
-            health=self._health(cats, tracks, host_rows=len(host), device_rows=len(device)),
+            health=self._health(cats, tracks, (len(host), len(device), len(memory.time))),
             comms=comms,
         )
 
-    def _health(self, cats: list[str], tracks: list[Track], *, host_rows: int, device_rows: int) -> Health:
+    def _health(self, cats: list[str], tracks: list[Track], taken: tuple[int, int, int]) -> Health:
+        """Return where all rows went. `taken`: rows of the host, of the device, and samples of memory."""
         ignored = {cats[c]: n for c, n in enumerate(self.cat_rows) if n and self.targets[c] in (_IGNORE, _SYNC)}
         ignored |= {f"phase {p}": n for p, n in self.other_phases.items()}
         if self.flows:
@@ -311,11 +317,21 @@ class Normaliser:
         unknown: Counter[tuple[str, str]] = Counter()
         for (category, track), count in self.unknown.items():
             unknown[cats[category], tracks[track].label] += count
+        host_rows, device_rows, samples = taken
+        set_aside = Counter(ignored)
+        set_aside["unknown"] += unknown.total()
+        set_aside["names of processes and threads"] += self.metadata
+        set_aside["samples of memory"] += samples
+        set_aside["ends of rows written as two"] += self.pairs
+        for trouble in self.troubles.values():
+            if trouble.code in _DROPPED:
+                set_aside[trouble.text] += trouble.count
         return Health(
             rows=self.rows,
             host_rows=host_rows,
             device_rows=device_rows,
             ignored=dict(sorted(ignored.items())),
+            set_aside={reason: count for reason, count in sorted(set_aside.items()) if count},
             unknown=tuple((category, label, count) for (category, label), count in sorted(unknown.items())),
             troubles=tuple(sorted(self.troubles.values(), key=lambda t: (t.code, t.text))),
         )
@@ -396,6 +412,7 @@ class Normaliser:
         if lone:
             self.trouble("HP111", lone, "end rows without a begin")
         if len(slices):
+            self.pairs = len(slices)
             self._add_pairs(marks, *slices.T)
 
     def _add_pairs(self, marks: dict[str, npt.NDArray[Any]], begins: Ints, ends: Ints) -> None:
@@ -406,7 +423,7 @@ class Normaliser:
         unknown = target == _UNKNOWN
         self.unknown.update(zip(cat[unknown].tolist(), track[unknown].tolist(), strict=True))
         keep = target <= _MAYBE_DEVICE
-        long = dur > MAX_SPAN_NS
+        long = keep & (dur > MAX_SPAN_NS)
         if long.any():
             self.trouble("HP112", int(long.sum()), "rows longer than a day")
         keep &= ~long

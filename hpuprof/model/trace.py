@@ -153,6 +153,7 @@ class Health(Struct, frozen=True):
     device_rows: int = 0
     ignored: dict[str, int] = field(default_factory=dict)  # by rule: known and ignored
     unknown: tuple[tuple[str, str, int], ...] = ()  # category, thread name, number of rows
+    set_aside: dict[str, int] = field(default_factory=dict)  # all rows that are no slices of host or device, by reason
     troubles: tuple[Trouble, ...] = ()
 
 
