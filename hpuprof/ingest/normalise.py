@@ -18,7 +18,7 @@ from hpuprof.ingest.classify import Collected, classify
 from hpuprof.ingest.columns import Columns, Interner, distinct, first_equal, small, whole
 from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
-from hpuprof.ingest.device_clock import set_clocks
+from hpuprof.ingest.device_clock import before_launch, set_clocks
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import CATEGORY_OF_PROCESS, IGNORED_MTIA, row_rule
@@ -278,10 +278,13 @@ class Normaliser:
         if not len(host) and not len(device) and not self.memory:
             raise self._useless(path)
         activities = {Activity(v) for v in np.flatnonzero(np.bincount(host.activity)).tolist()}
+        if dialects.FAMILIES[family].correlated:
+            text = "device rows that begin long before their launch"
+            device = self._without(device, before_launch(host, device), "HP112", text)
         if dialects.FAMILIES[family].correlated and (behind := set_clocks(host, device, tracks)):
             self.trouble("HP130", 1, f"the device's clock is {behind / 1000:.0f} µs behind the host's")
         host, device, memory, origin = self._rebase(host, device)
-        device = self._drop_doubles(device)
+        device = self._without(device, doubles(device), "HP155", "device rows that stand twice")
         generation = dialects.generation(family, set(cats), set(processes), set(names))
         comms = self.comms.take(names)
         if self.comms.refused:
@@ -470,12 +473,12 @@ class Normaliser:
             **{k: v[~stray[1]] for k, v in asdict(device).items()}
         )
 
-    def _drop_doubles(self, device: DeviceRows) -> DeviceRows:
-        double = doubles(device)
-        if not double.any():
+    def _without(self, device: DeviceRows, bad: Mask, code: str, text: str) -> DeviceRows:
+        """Drop and count bad rows."""
+        if not bad.any():
             return device
-        self.trouble("HP155", int(double.sum()), "device rows that stand twice")
-        return DeviceRows(**{k: v[~double] for k, v in asdict(device).items()})
+        self.trouble(code, int(bad.sum()), text)
+        return DeviceRows(**{k: v[~bad] for k, v in asdict(device).items()})
 
 
 def _target(category: str) -> int:
