@@ -9,6 +9,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.recording_ends import closing_wait
 from hpuprof.analysis.steps import Steps
+from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import any_of, median
 from hpuprof.model.durations import duration
 from hpuprof.model.intervals import EMPTY, Intervals, measure, union
@@ -57,7 +58,8 @@ def degenerate(view: RankView) -> list[Trouble]:
         unknown = sum(count for _, _, count in view.trace.health.unknown)
         beside = f"; {unknown:,} rows are of a kind that is not known here" if unknown else ""
         calls = int(any_of(trace.host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH)).sum())
-        lost = f" for {calls:,} launches: recording the device failed" if calls else ""
+        failed = calls and FAMILIES[trace.family].correlated
+        lost = f" for {calls:,} launches: recording the device failed" if failed else ""
         return [Trouble("HP105", 1, f"the trace holds no device rows{lost}{beside}")]
     found = []
     if not len(trace.host):

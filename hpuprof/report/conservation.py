@@ -43,7 +43,12 @@ def times_of(file: FileRow, steps: Sequence[StepRow], gaps: Sequence[GapCauseRow
     if file.device_busy_ns is None:
         return
     inside = sum(s.device_busy_ns or 0 for s in steps)
-    yield "work", Ledger("of device work", file.device_busy_ns, {"in steps": inside, "outside of steps": file.device_outside_ns or 0})
+    yield (
+        "work",
+        Ledger(
+            "of device work", file.device_busy_ns, {"in steps": inside, "outside of steps": file.device_outside_ns or 0}
+        ),
+    )
     causes: dict[str, int] = {}
     for row in gaps:
         causes[row.cause] = causes.get(row.cause, 0) + row.idle_ns

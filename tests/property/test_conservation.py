@@ -105,7 +105,9 @@ def test_nothing_is_lost_in_damaged_rows(rng: random.Random, cut: int):
 
 @pytest.mark.parametrize("row", list(phases()), ids=lambda row: f"{row['ph']}-{row.get('cat')}-{row.get('dur')}")
 def test_each_odd_row_is_somewhere(row: dict[str, Any], tmp_path: Path):
-    rows = [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 400 + i, "dur": 1} for i in range(5)]
+    rows = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 400 + i, "dur": 1} for i in range(5)
+    ]
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"traceEvents": [*rows, row]}))
     assert check(path) == 6
