@@ -150,6 +150,14 @@ _ALL = (
         remedy="Nothing to do; that time is in no step.",
     ),
     Diagnostic(
+        code="HP165",
+        severity="info",
+        title="The profiler pauses the program",
+        cause="A call of the program waits while the profiler takes memory for its rows. Steps that wait for more than "
+        "2 % of their time are left out where others do not.",
+        remedy="Give the profiler larger buffers, or record fewer rows (without stacks and shapes).",
+    ),
+    Diagnostic(
         code="HP109",
         severity="info",
         title="Steps were inferred",

@@ -7,7 +7,7 @@ import numpy as np
 from hpuprof.analysis.integrity import LOST, OVERLAPPING, TOLERATED, overlapping
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.analysis.recording_ends import closing_wait
+from hpuprof.analysis.recording_ends import PAUSED, PAUSED_SHARE, closing_wait
 from hpuprof.analysis.steps import Steps
 from hpuprof.ingest.dialects import FAMILIES
 from hpuprof.model.arrays import any_of, median
@@ -58,9 +58,9 @@ def degenerate(view: RankView) -> list[Trouble]:
         unknown = sum(count for _, _, count in view.trace.health.unknown)
         beside = f"; {unknown:,} rows are of a kind that is not known here" if unknown else ""
         calls = int(any_of(trace.host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH)).sum())
-        failed = calls and FAMILIES[trace.family].correlated
-        lost = f" for {calls:,} launches: recording the device failed" if failed else ""
-        return [Trouble("HP105", 1, f"the trace holds no device rows{lost}{beside}")]
+        failed = f" for {calls:,} launches: recording the device failed"
+        of = failed if calls and FAMILIES[trace.family].correlated else ""
+        return [Trouble("HP105", 1, f"the trace holds no device rows{of}{beside}")]
     found = []
     if not len(trace.host):
         found.append(Trouble("HP126", 1, "the trace holds no host rows"))
@@ -167,6 +167,11 @@ def _about_pace(view: RankView) -> list[Trouble]:
         lasts, longest = duration(skew.end - skew.start), duration(skew.longest)
         text = f"the first {skew.name[:80]} takes {lasts}, {skew.others:,} others {longest} at most"
         found.append(Trouble("HP157", 1, text))
+    held = measure(view.trace.paused, steps.start, steps.end)
+    if (held > PAUSED_SHARE * (steps.end - steps.start)).any():
+        out = sum(reason == PAUSED for reason in steps.excluded)
+        text = f"the profiler asks for buffers for {duration(int(held.sum()))} of the steps; {out} left out"
+        found.append(Trouble("HP165", int((held > 0).sum()), text))
     closing = closing_wait(view.trace)
     if len(closing) and steps.end[-1] == closing.start[0]:
         text = f"after the device's last row the host waits for {duration(closing.total_ns)}, left out of the last step"

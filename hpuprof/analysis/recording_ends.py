@@ -18,6 +18,10 @@ from hpuprof.model.trace import Trace
 
 SKEW = "start skew"
 """Why a step is left out."""
+PAUSED = "profiler"
+"""The same, for one in which the profiler made the program wait."""
+PAUSED_SHARE = 0.02
+"""Of a step; by judgement: less does not move a median."""
 SKEW_NS, SKEW_TIMES, SKEW_OTHERS = 10_000_000, 20, 8
 """The first collective waited for others to begin recording if it lasts so long, so many times the longest of so many
 others of its name. By judgement: recordings of ranks begin seconds apart, and a straggler comes again."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from hpuprof.analysis.integrity import LOST, NOTHING_MISSING, Missing, damaged_steps
 from hpuprof.analysis.links import Links
-from hpuprof.analysis.recording_ends import SKEW, Skew, closing_wait, late_rows, start_skew
+from hpuprof.analysis.recording_ends import PAUSED, PAUSED_SHARE, SKEW, Skew, closing_wait, late_rows, start_skew
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.step_completion import completion_windows
 from hpuprof.analysis.step_kinds import (
@@ -221,6 +221,10 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         damaged_steps(missing, Intervals(windows.start, windows.end), np.array([bool(x) for x in excluded]))
     ).tolist():
         excluded[i] = excluded[i] or LOST
+    paused = measure(trace.paused, windows.start, windows.end) > PAUSED_SHARE * (windows.end - windows.start)
+    if not paused.all():
+        for i in np.flatnonzero(paused).tolist():
+            excluded[i] = excluded[i] or PAUSED
     if skew is not None and (apart := (windows.end <= skew.start) | (windows.start >= skew.end)).any():
         for i in np.flatnonzero(~apart).tolist():
             excluded[i] = SKEW

@@ -21,7 +21,7 @@ from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.device_clock import before_launch, set_clocks
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
-from hpuprof.ingest.dialect_rows import CATEGORY_OF_PROCESS, IGNORED_MTIA, row_rule
+from hpuprof.ingest.dialect_rows import CATEGORY_OF_PROCESS, IGNORED_MTIA, PROFILER_PAUSE, row_rule
 from hpuprof.ingest.impossible_rows import MAX_SPAN_NS, doubles, strays
 from hpuprof.ingest.other_rows import EventOthers, OtherRows
 from hpuprof.ingest.pairing import pair_columns
@@ -31,6 +31,7 @@ from hpuprof.ingest.slice_rows import BETWEEN, EventSlices, Slices
 from hpuprof.ingest.sync_rows import SyncNotes
 from hpuprof.ingest.wire import NO_ARGS, Event
 from hpuprof.model.arrays import Codes, Ints, Mask, any_of
+from hpuprof.model.intervals import union
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows, Trace, Track, Trouble
 
@@ -60,6 +61,7 @@ class Normaliser:
         self.targets = bytearray()  # by category code; not copied per piece
         self.cat_rows: list[int] = []
         self.told = array("i")  # by track code: category of rows without one, -1 for none
+        self.pauses = Columns("start", "dur")  # of the profiler
         self.marks = Columns("track", "time", "begins", "name", "cat")
         self.memory = MemoryNotes()
         self.process_names: defaultdict[str, ProcessNames] = defaultdict(ProcessNames)
@@ -119,6 +121,7 @@ class Normaliser:
         target = np.frombuffer(self.targets, dtype=np.int8)[cats]
         good = target <= _MAYBE_DEVICE
         if not good.all():
+            self._add_pauses(slices, cats)
             self._count_unknown(slices, cats, target == _UNKNOWN)
             if (target == _SYNC).any():
                 self.syncs.add(slices.where(target == _SYNC).events())
@@ -145,6 +148,16 @@ class Normaliser:
                 add_rows(slices, rows)
             elif mask.any():
                 add_rows(slices.where(mask), {name: column[mask] for name, column in rows.items()})
+
+    def _add_pauses(self, slices: Slices, cats: Codes) -> None:
+        """Take the rows in which the profiler makes a thread of the program wait; the others run beside it."""
+        if "overhead" not in self.cats or not (own := cats == self.cats["overhead"]).any():
+            return
+        own[own] = slices.where(own).words("name", self.names) == self.names[PROFILER_PAUSE]
+        if own.any():
+            (start, start_ok, _), (dur, dur_ok) = slices.where(own).stamps(), slices.where(own).durations()
+            good = start_ok & dur_ok & (dur > 0) & (dur <= MAX_SPAN_NS)
+            self.pauses.add(start=start[good], dur=dur[good])
 
     def _by_process(self, slices: Slices, cats: Codes) -> Codes:
         """Return the categories, those of rows without one by their process, where that tells."""
@@ -287,6 +300,8 @@ class Normaliser:
         device = self._without(device, doubles(device), "HP155", "device rows that stand twice")
         generation = dialects.generation(family, set(cats), set(processes), set(names))
         comms = self.comms.take(names)
+        pauses = self.pauses.take()
+        paused = union(pauses["start"] - origin, pauses["start"] - origin + pauses["dur"])
         if self.comms.refused:
             self.trouble("HP170", self.comms.refused, "process groups with impossible ranks")
         return Trace(
@@ -309,6 +324,7 @@ class Normaliser:
             form=log.form,
             health=self._health(cats, tracks, (len(host), len(device), len(memory.time))),
             comms=comms,
+            paused=paused,
         )
 
     def _health(self, cats: list[str], tracks: list[Track], taken: tuple[int, int, int]) -> Health:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import msgspec

