@@ -72,6 +72,10 @@ def closing_wait(trace: Trace) -> Intervals:
     begin, end = int(host.start[last]), int(host.end[last])
     quiet = max(begin, int(device.end[real].max()))
     inside = host.start > begin
+    before = int(host.start[waits[host.start[waits] < begin]].max(initial=-1))
+    replays = host.start[host.activity == Activity.GRAPH_LAUNCH]
+    if ((replays > before) & (replays < begin)).any():
+        return none  # the rows of a graph may be lost: see `integrity`
     if end - quiet <= SILENT_NS or (inside & (host.track == host.track[last])).any():
         return none
     return Intervals(np.array([quiet]), np.array([end]))
