@@ -118,6 +118,46 @@ _ALL = (
         remedy="Record with the device's own activity; conclusions about the device are withheld.",
     ),
     Diagnostic(
+        code="HP157",
+        severity="info",
+        title="Ranks began to record at different times",
+        cause="The first collective lasts more than 20 times as long as any other of its name: it waited for ranks "
+        "that began later. Steps in which it ran are left out.",
+        remedy="Nothing to do; that wait says nothing about the network.",
+    ),
+    Diagnostic(
+        code="HP158",
+        severity="warning",
+        title="Device rows come behind the steps",
+        cause="What two or more steps launched shows up behind the last one, though the device idled: a buffer was "
+        "written late, and its rows carry the times of the writing.",
+        remedy="Record without graphs, or with a newer driver; conclusions about the device are withheld.",
+    ),
+    Diagnostic(
+        code="HP159",
+        severity="warning",
+        title="The program did nothing",
+        cause="Operators and device fill less than 1 % of the recording, and nothing in it repeats: it lies in the "
+        "program's beginning, its end, or a pause.",
+        remedy="Record while steps run.",
+    ),
+    Diagnostic(
+        code="HP164",
+        severity="info",
+        title="The recording ends with a wait of the profiler",
+        cause="The last call waits for a device that has nothing left to do. A program's wait would have returned, so "
+        "the rest is the profiler's, which collects its rows.",
+        remedy="Nothing to do; that time is in no step.",
+    ),
+    Diagnostic(
+        code="HP165",
+        severity="info",
+        title="The profiler pauses the program",
+        cause="A call of the program waits while the profiler takes memory for its rows. Steps that wait for more than "
+        "2 % of their time are left out where others do not.",
+        remedy="Give the profiler larger buffers, or record fewer rows (without stacks and shapes).",
+    ),
+    Diagnostic(
         code="HP109",
         severity="info",
         title="Steps were inferred",

@@ -30,7 +30,7 @@ from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
 from hpuprof.ingest.discover import TraceFile, identity_inside
-from hpuprof.model.intervals import measure
+from hpuprof.model.intervals import subtract, union
 from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction
@@ -228,7 +228,7 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
     memory = first.get("totalGlobalMem")
     inside = identity_inside(trace.header)
     busy = view.device.busy
-    inside_steps = int(measure(busy, steps.timed.start, steps.timed.end).sum())
+    outside = subtract(busy, union(steps.timed.start, steps.timed.end)).total_ns
     own = trace.header.get(METADATA_KEY)
     recorded: dict[str, Any] = own if isinstance(own, dict) else {}
     timed = recorded.get("unprofiled")
@@ -261,11 +261,12 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
         steps_per_update=steps_per_update(trace, steps.kind_names()),
         linked_fraction=linked_share(trace, view.launched),
         device_busy_ns=busy.total_ns if view.device_traced else None,
-        device_outside_ns=busy.total_ns - inside_steps if view.device_traced else None,
+        device_outside_ns=outside if view.device_traced else None,
         window_kind=str(recorded["window_kind"]) if recorded.get("window_kind") else None,
         unprofiled_step_ns=_whole(timed.get("step_ns"), least=1),
         unprofiled_spread_ns=_whole(timed.get("spread_ns"), least=0),
         ignored=trace.health.ignored,
+        set_aside=trace.health.set_aside,
         unknown=list(trace.health.unknown),
         categories=dict(sorted(trace.categories.items())),
     )

@@ -7,11 +7,13 @@ import numpy as np
 from hpuprof.analysis.integrity import LOST, OVERLAPPING, TOLERATED, overlapping
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.recording_ends import PAUSED, PAUSED_SHARE, closing_wait
 from hpuprof.analysis.steps import Steps
-from hpuprof.model.arrays import median
+from hpuprof.ingest.dialects import FAMILIES
+from hpuprof.model.arrays import any_of, median
 from hpuprof.model.durations import duration
-from hpuprof.model.intervals import EMPTY, Intervals, measure
-from hpuprof.model.schema import Activity, Cause, DeviceKind
+from hpuprof.model.intervals import EMPTY, Intervals, measure, union
+from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind
 from hpuprof.model.trace import Trace, Trouble
 
 ONE_ROW_SHARE = 0.5
@@ -28,6 +30,8 @@ LATE_SHARE = 0.9
 """Launch calls that end after their device row; by judgement: nearly all, as each drains the queue."""
 UNRECORDED_SHARE = 0.25
 """Of the used steps in which the device worked without rows; by judgement: more of it than of most causes."""
+NO_WORK = 0.01
+"""Of a pass, that operators and device fill; by judgement: even a small model's pass fills a tenth."""
 OUTSIDE_SHARE = 0.1
 """Of the device's work in no step, above which the steps do not stand for the recording; by judgement."""
 FEW_STEPS = 3
@@ -44,6 +48,8 @@ def degenerate(view: RankView) -> list[Trouble]:
     - HP108: a quarter of the graph launches in the used steps lack device rows.
     - HP153: the host waits for a device that shows no work behind graph launches.
     - HP156: rows of one stream overlap.
+    - HP158: rows come behind the steps that launched them.
+    - HP159: the program did nothing.
     - HP151: for a quarter of the used steps the device worked on what was launched before the recording.
     """
     trace, device = view.trace, view.trace.device
@@ -51,7 +57,10 @@ def degenerate(view: RankView) -> list[Trouble]:
     if not real.any():
         unknown = sum(count for _, _, count in view.trace.health.unknown)
         beside = f"; {unknown:,} rows are of a kind that is not known here" if unknown else ""
-        return [Trouble("HP105", 1, f"the trace holds no device rows{beside}")]
+        calls = int(any_of(trace.host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH)).sum())
+        failed = f" for {calls:,} launches: recording the device failed"
+        of = failed if calls and FAMILIES[trace.family].correlated else ""
+        return [Trouble("HP105", 1, f"the trace holds no device rows{of}{beside}")]
     found = []
     if not len(trace.host):
         found.append(Trouble("HP126", 1, "the trace holds no host rows"))
@@ -74,7 +83,22 @@ def degenerate(view: RankView) -> list[Trouble]:
     lost = [] if any(t.code == "HP106" for t in found) else _lost_rows(view)
     if (share := overlapping(trace)) > OVERLAPPING:
         found.append(Trouble("HP156", 1, f"rows of one stream overlap for {share:.0%} of the device's time"))
-    return found + lost + _unrecorded(view, used)
+    return found + lost + _beside_the_work(view) + _unrecorded(view, used)
+
+
+def _beside_the_work(view: RankView) -> list[Trouble]:
+    """Find rows that come behind the steps that launched them, and a recording in which the program did nothing."""
+    steps, found = view.steps, []
+    if steps.late:
+        text = f"the work of {steps.late} of {len(steps)} steps has rows behind the last step only"
+        found.append(Trouble("HP158", steps.late, text))
+    host = view.trace.host
+    length = int(host.end.max() - host.start[0]) if len(host) else 0
+    operators = union(host.start, host.end, (host.kind == HostKind.OP) & (host.activity != Activity.STEP))
+    if steps.single_pass and max(operators.total_ns, view.device.busy.total_ns) < NO_WORK * length:
+        text = f"operators and device fill less than {NO_WORK:.0%} of {duration(length)}, and nothing repeats"
+        found.append(Trouble("HP159", 1, text))
+    return found
 
 
 def _lost_rows(view: RankView) -> list[Trouble]:
@@ -139,6 +163,19 @@ def _about_steps(steps: Steps) -> list[Trouble]:
 def _about_pace(view: RankView) -> list[Trouble]:
     steps, busy = view.steps, view.device.busy
     found = []
+    if (skew := steps.skew) is not None:
+        lasts, longest = duration(skew.end - skew.start), duration(skew.longest)
+        text = f"the first {skew.name[:80]} takes {lasts}, {skew.others:,} others {longest} at most"
+        found.append(Trouble("HP157", 1, text))
+    held = measure(view.trace.paused, steps.start, steps.end)
+    if (held > PAUSED_SHARE * (steps.end - steps.start)).any():
+        out = sum(reason == PAUSED for reason in steps.excluded)
+        text = f"the profiler asks for buffers for {duration(int(held.sum()))} of the steps; {out} left out"
+        found.append(Trouble("HP165", int((held > 0).sum()), text))
+    closing = closing_wait(view.trace)
+    if len(closing) and steps.end[-1] == closing.start[0]:
+        text = f"after the device's last row the host waits for {duration(closing.total_ns)}, left out of the last step"
+        found.append(Trouble("HP164", 1, text))
     outside = busy.total_ns - int(measure(busy, steps.timed.start, steps.timed.end).sum())
     if outside > OUTSIDE_SHARE * busy.total_ns:
         text = f"{outside / busy.total_ns:.0%} of the device's work lies in no step"

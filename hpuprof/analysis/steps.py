@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from hpuprof.analysis.integrity import LOST, NOTHING_MISSING, Missing, damaged_steps
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.recording_ends import PAUSED, PAUSED_SHARE, SKEW, Skew, closing_wait, late_rows, start_skew
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.step_completion import completion_windows
 from hpuprof.analysis.step_kinds import (
@@ -88,6 +89,8 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
     kinds: tuple[StepKind, ...] = ()  # the one that medians are of first, then by time
     completion: Intervals | None = None  # windows from completion to completion, if the host runs ahead
     missing: Missing = NOTHING_MISSING
+    skew: Skew | None = None
+    late: int = 0  # steps whose work has rows behind all steps only, while the device idled
 
     def __len__(self) -> int:
         return len(self.start)
@@ -198,7 +201,8 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     `launched`: host row of the launch of each device row, -1 for none.
     """
     work = LaunchedWork.of(trace, launched)
-    windows = find_windows(trace, roles, launched, work)
+    windows = _without_end(find_windows(trace, roles, launched, work), closing_wait(trace))
+    skew = start_skew(trace)
     seen = describe(trace, links.nesting, work, windows)
     completion = completion_windows(trace, launched, windows.start, windows.end)
     wall = completion.dur if completion else windows.end - windows.start
@@ -217,6 +221,13 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         damaged_steps(missing, Intervals(windows.start, windows.end), np.array([bool(x) for x in excluded]))
     ).tolist():
         excluded[i] = excluded[i] or LOST
+    paused = measure(trace.paused, windows.start, windows.end) > PAUSED_SHARE * (windows.end - windows.start)
+    if not paused.all():
+        for i in np.flatnonzero(paused).tolist():
+            excluded[i] = excluded[i] or PAUSED
+    if skew is not None and (apart := (windows.end <= skew.start) | (windows.start >= skew.end)).any():
+        for i in np.flatnonzero(~apart).tolist():
+            excluded[i] = SKEW
     found, cut = clusters(seen, purpose, windows)
     for i in cut:
         excluded[i] = excluded[i] or ("last" if i else "first")
@@ -249,7 +260,16 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         tuple(kinds),
         completion,
         missing,
+        skew,
+        late_rows(trace, launched, Intervals(windows.start, windows.end)),
     )
+
+
+def _without_end(windows: Windows, closing: Intervals) -> Windows:
+    """Cut from the last step the wait with which the profiler ends."""
+    if not len(closing) or not windows.start[-1] < closing.start[0] < windows.end[-1]:
+        return windows
+    return replace(windows, end=np.append(windows.end[:-1], closing.start))
 
 
 def _in_order(kinds: list[StepKind], wall: Ints) -> list[StepKind]:

@@ -102,6 +102,8 @@ _UNSOUND: tuple[tuple[str, Reason, str], ...] = (
     ("HP106", "lost_rows", "a trace whose device rows cover the steps"),
     ("HP156", "late_rows", "a trace that carries the times of the device"),
     ("HP153", "lost_rows", "a trace that keeps the device rows of graph replays"),
+    ("HP158", "late_rows", "a trace that carries the times of the device"),
+    ("HP159", "no_steps", "a trace of steps"),
     ("HP107", "one_row", "a trace of ordinary steps, without the one long row"),
     ("HP151", "unrecorded_work", "a trace that begins with a drained device"),
 )

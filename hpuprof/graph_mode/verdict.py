@@ -113,6 +113,8 @@ def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
     refusal = unsound(main)
     if refusal is None and first.family == "hpu" and first.mode == "compile":
         return _done_already(first, predictions, words.COMPILED)
+    if refusal is not None and refusal.reason == "no_steps":
+        return _unanswered("cannot say", words.cannot_say(refusal), first, predictions, lacking=refusal)
     unlike = None if refusal else unlike_given(predictions) or unlike_ranks(predictions)
     if unlike:
         return _unanswered("cannot say", words.cannot_say(unlike), first, predictions, lacking=unlike)

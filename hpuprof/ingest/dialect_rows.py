@@ -109,6 +109,9 @@ SYNC_KINDS = {
 }
 """Name of a wait's row -> what waits (Kineto, CuptiActivity.cpp)."""
 
+PROFILER_PAUSE = "Activity Buffer Request"
+"""Name of the `overhead` rows in which a call of the program waits for memory of the profiler (Kineto, CUPTI)."""
+
 IGNORED_MTIA = re.compile(r"^mtia_(?:insight|counters|workloadd|memory)")
 
 

@@ -55,7 +55,10 @@ def read_hw_csv(path: str | Path) -> Trace:
     metadata += [ExactEvent(ph="M", name="thread_name", pid=0, tid=e, args=Args(name=e)) for e in engines]
     if not events:
         raise TraceFormatError(f"{shown(path)}: no BEGIN/END pair", path=shown(path), hint="the file may be truncated")
+    rows = normaliser.rows
     normaliser.feed(metadata + events, exact=True)  # type: ignore[arg-type]
+    # The file has no such metadata, and each slice is of two rows.
+    normaliser.rows, normaliser.metadata, normaliser.pairs = rows, 0, len(events)
     return normaliser.finish(log, path=shown(path))
 
 
@@ -174,10 +177,10 @@ def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[t
     opened: dict[tuple[str, str, str], deque[Decimal]] = defaultdict(deque)
     dangling = 0
     for row in rows:
-        kind = row.get("Event type")
+        normaliser.rows += 1
+        kind = row.get("Event type") or "(none)"
         if kind not in ("BEGIN", "END"):
-            if kind:
-                normaliser.other_phases[kind] = normaliser.other_phases.get(kind, 0) + 1
+            normaliser.other_phases[kind] = normaliser.other_phases.get(kind, 0) + 1
             continue
         key = row.get("Engine") or "", row.get("Name") or "", row.get("Context ID") or ""
         try:

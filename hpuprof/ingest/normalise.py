@@ -18,10 +18,10 @@ from hpuprof.ingest.classify import Collected, classify
 from hpuprof.ingest.columns import Columns, Interner, distinct, first_equal, small, whole
 from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
-from hpuprof.ingest.device_clock import set_clocks
+from hpuprof.ingest.device_clock import before_launch, set_clocks
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
-from hpuprof.ingest.dialect_rows import CATEGORY_OF_PROCESS, IGNORED_MTIA, row_rule
+from hpuprof.ingest.dialect_rows import CATEGORY_OF_PROCESS, IGNORED_MTIA, PROFILER_PAUSE, row_rule
 from hpuprof.ingest.impossible_rows import MAX_SPAN_NS, doubles, strays
 from hpuprof.ingest.other_rows import EventOthers, OtherRows
 from hpuprof.ingest.pairing import pair_columns
@@ -31,11 +31,14 @@ from hpuprof.ingest.slice_rows import BETWEEN, EventSlices, Slices
 from hpuprof.ingest.sync_rows import SyncNotes
 from hpuprof.ingest.wire import NO_ARGS, Event
 from hpuprof.model.arrays import Codes, Ints, Mask, any_of
+from hpuprof.model.intervals import union
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows, Trace, Track, Trouble
 
 _HOST_EXTRA = ("inputs", "sequence", "forward_thread")
 _FLOWS = ("s", "f", "t")
+_DROPPED = ("HP111", "HP112", "HP155")
+"""Codes of rows that were read and dropped; each row counts once."""
 _HOST, _MAYBE_DEVICE, _IGNORE, _SYNC, _UNKNOWN = 1, 2, 3, 4, 5
 
 
@@ -58,6 +61,7 @@ class Normaliser:
         self.targets = bytearray()  # by category code; not copied per piece
         self.cat_rows: list[int] = []
         self.told = array("i")  # by track code: category of rows without one, -1 for none
+        self.pauses = Columns("start", "dur")  # of the profiler
         self.marks = Columns("track", "time", "begins", "name", "cat")
         self.memory = MemoryNotes()
         self.process_names: defaultdict[str, ProcessNames] = defaultdict(ProcessNames)
@@ -66,6 +70,8 @@ class Normaliser:
         self.unknown: Counter[tuple[int, int]] = Counter()  # categories and tracks
         self.rows = 0
         self.flows = 0
+        self.metadata = 0
+        self.pairs = 0  # slices of two rows
         self.other_phases: dict[str, int] = {}
         self.inexact = False  # a stamp did not fit a double
 
@@ -115,6 +121,7 @@ class Normaliser:
         target = np.frombuffer(self.targets, dtype=np.int8)[cats]
         good = target <= _MAYBE_DEVICE
         if not good.all():
+            self._add_pauses(slices, cats)
             self._count_unknown(slices, cats, target == _UNKNOWN)
             if (target == _SYNC).any():
                 self.syncs.add(slices.where(target == _SYNC).events())
@@ -141,6 +148,16 @@ class Normaliser:
                 add_rows(slices, rows)
             elif mask.any():
                 add_rows(slices.where(mask), {name: column[mask] for name, column in rows.items()})
+
+    def _add_pauses(self, slices: Slices, cats: Codes) -> None:
+        """Take the rows in which the profiler makes a thread of the program wait; the others run beside it."""
+        if "overhead" not in self.cats or not (own := cats == self.cats["overhead"]).any():
+            return
+        own[own] = slices.where(own).words("name", self.names) == self.names[PROFILER_PAUSE]
+        if own.any():
+            (start, start_ok, _), (dur, dur_ok) = slices.where(own).stamps(), slices.where(own).durations()
+            good = start_ok & dur_ok & (dur > 0) & (dur <= MAX_SPAN_NS)
+            self.pauses.add(start=start[good], dur=dur[good])
 
     def _by_process(self, slices: Slices, cats: Codes) -> Codes:
         """Return the categories, those of rows without one by their process, where that tells."""
@@ -178,8 +195,8 @@ class Normaliser:
         counts = (
             ("HP111", int((start_ok & ~dur_ok).sum()), "rows without a duration"),
             ("HP112", int((~start_ok).sum()), "rows without a time stamp"),
-            ("HP112", int((dur_ok & (dur < 0)).sum()), "rows with a negative duration"),
-            ("HP112", int((dur_ok & (dur > MAX_SPAN_NS)).sum()), "rows longer than a day"),
+            ("HP112", int((start_ok & dur_ok & (dur < 0)).sum()), "rows with a negative duration"),
+            ("HP112", int((start_ok & dur_ok & (dur > MAX_SPAN_NS)).sum()), "rows longer than a day"),
         )
         for code, count, text in counts:
             if count:
@@ -195,6 +212,7 @@ class Normaliser:
         is_mark, is_sample = [e.ph in ("B", "E") for e in events], [is_memory(e) for e in events]
         for event, mark, sample, count in zip(events, is_mark, is_sample, np.bincount(kind).tolist(), strict=True):
             if event.ph == "M":
+                self.metadata += count
                 self._metadata(event)
             elif not mark and not sample:
                 phase = str(event.ph) or "(no phase)"
@@ -273,12 +291,17 @@ class Normaliser:
         if not len(host) and not len(device) and not self.memory:
             raise self._useless(path)
         activities = {Activity(v) for v in np.flatnonzero(np.bincount(host.activity)).tolist()}
+        if dialects.FAMILIES[family].correlated:
+            text = "device rows that begin long before their launch"
+            device = self._without(device, before_launch(host, device), "HP112", text)
         if dialects.FAMILIES[family].correlated and (behind := set_clocks(host, device, tracks)):
             self.trouble("HP130", 1, f"the device's clock is {behind / 1000:.0f} µs behind the host's")
         host, device, memory, origin = self._rebase(host, device)
-        device = self._drop_doubles(device)
+        device = self._without(device, doubles(device), "HP155", "device rows that stand twice")
         generation = dialects.generation(family, set(cats), set(processes), set(names))
         comms = self.comms.take(names)
+        pauses = self.pauses.take()
+        paused = union(pauses["start"] - origin, pauses["start"] - origin + pauses["dur"])
         if self.comms.refused:
             self.trouble("HP170", self.comms.refused, "process groups with impossible ranks")
         return Trace(
@@ -299,11 +322,13 @@ class Normaliser:
             generation=generation,
             mode=dialects.run_mode(family, set(names), activities),
             form=log.form,
-            health=self._health(cats, tracks, host_rows=len(host), device_rows=len(device)),
+            health=self._health(cats, tracks, (len(host), len(device), len(memory.time))),
             comms=comms,
+            paused=paused,
         )
 
-    def _health(self, cats: list[str], tracks: list[Track], *, host_rows: int, device_rows: int) -> Health:
+    def _health(self, cats: list[str], tracks: list[Track], taken: tuple[int, int, int]) -> Health:
+        """Return where all rows went. `taken`: rows of the host, of the device, and samples of memory."""
         ignored = {cats[c]: n for c, n in enumerate(self.cat_rows) if n and self.targets[c] in (_IGNORE, _SYNC)}
         ignored |= {f"phase {p}": n for p, n in self.other_phases.items()}
         if self.flows:
@@ -311,11 +336,21 @@ class Normaliser:
         unknown: Counter[tuple[str, str]] = Counter()
         for (category, track), count in self.unknown.items():
             unknown[cats[category], tracks[track].label] += count
+        host_rows, device_rows, samples = taken
+        set_aside = Counter(ignored)
+        set_aside["unknown"] += unknown.total()
+        set_aside["names of processes and threads"] += self.metadata
+        set_aside["samples of memory"] += samples
+        set_aside["ends of rows written as two"] += self.pairs
+        for trouble in self.troubles.values():
+            if trouble.code in _DROPPED:
+                set_aside[trouble.text] += trouble.count
         return Health(
             rows=self.rows,
             host_rows=host_rows,
             device_rows=device_rows,
             ignored=dict(sorted(ignored.items())),
+            set_aside={reason: count for reason, count in sorted(set_aside.items()) if count},
             unknown=tuple((category, label, count) for (category, label), count in sorted(unknown.items())),
             troubles=tuple(sorted(self.troubles.values(), key=lambda t: (t.code, t.text))),
         )
@@ -396,6 +431,7 @@ class Normaliser:
         if lone:
             self.trouble("HP111", lone, "end rows without a begin")
         if len(slices):
+            self.pairs = len(slices)
             self._add_pairs(marks, *slices.T)
 
     def _add_pairs(self, marks: dict[str, npt.NDArray[Any]], begins: Ints, ends: Ints) -> None:
@@ -406,7 +442,7 @@ class Normaliser:
         unknown = target == _UNKNOWN
         self.unknown.update(zip(cat[unknown].tolist(), track[unknown].tolist(), strict=True))
         keep = target <= _MAYBE_DEVICE
-        long = dur > MAX_SPAN_NS
+        long = keep & (dur > MAX_SPAN_NS)
         if long.any():
             self.trouble("HP112", int(long.sum()), "rows longer than a day")
         keep &= ~long
@@ -453,12 +489,12 @@ class Normaliser:
             **{k: v[~stray[1]] for k, v in asdict(device).items()}
         )
 
-    def _drop_doubles(self, device: DeviceRows) -> DeviceRows:
-        double = doubles(device)
-        if not double.any():
+    def _without(self, device: DeviceRows, bad: Mask, code: str, text: str) -> DeviceRows:
+        """Drop and count bad rows."""
+        if not bad.any():
             return device
-        self.trouble("HP155", int(double.sum()), "device rows that stand twice")
-        return DeviceRows(**{k: v[~double] for k, v in asdict(device).items()})
+        self.trouble(code, int(bad.sum()), text)
+        return DeviceRows(**{k: v[~bad] for k, v in asdict(device).items()})
 
 
 def _target(category: str) -> int:

@@ -112,6 +112,13 @@ class FileRow(Row, frozen=True, kw_only=True):
         int | None, Meta(description="Largest less smallest of the timed blocks' step times [ns].")
     ]
     ignored: Annotated[dict[str, int], Meta(description="Known rows that were ignored, by category.")]
+    set_aside: Annotated[
+        dict[str, int],
+        Meta(
+            description="Rows that are no slices of host or device, by reason, `ignored` and `unknown` included; with "
+            "`host_rows` and `device_rows` they are all `rows`."
+        ),
+    ] = {}
     unknown: Annotated[list[tuple[str, str, int]], Meta(description="Unknown rows: category, thread name, count.")]
     categories: Annotated[dict[str, int], Meta(description="Slices by category as written.")]
 

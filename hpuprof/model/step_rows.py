@@ -52,7 +52,7 @@ class StepRow(Row, frozen=True, kw_only=True):
         Meta(
             title="excluded as",
             description="Reason: first, last, warm-up, compiling, graph capture, validation, lost rows, "
-            "behind another, outlier, another kind; empty for a typical one.",
+            "start skew, profiler, behind another, outlier, another kind; empty for a typical one.",
         ),
     ]
     host_working_ns: Annotated[

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from hpuprof.model.arrays import Codes, Ints, Mask
+from hpuprof.model.intervals import EMPTY, Intervals
 from hpuprof.model.schema import HostKind
 
 Bytes8: TypeAlias = npt.NDArray[np.int8]
@@ -153,6 +154,7 @@ class Health(Struct, frozen=True):
     device_rows: int = 0
     ignored: dict[str, int] = field(default_factory=dict)  # by rule: known and ignored
     unknown: tuple[tuple[str, str, int], ...] = ()  # category, thread name, number of rows
+    set_aside: dict[str, int] = field(default_factory=dict)  # all rows that are no slices of host or device, by reason
     troubles: tuple[Trouble, ...] = ()
 
 
@@ -178,6 +180,7 @@ class Trace(Struct, frozen=True, eq=False, dict=True):
     health: Health
     details: list[Detail] = field(default_factory=list)
     comms: list[CommNote] = field(default_factory=list)
+    paused: Intervals = EMPTY  # when the profiler made the program wait
 
     def named(self, fits: Callable[[str], object]) -> Mask:
         """Mark the name codes whose names fit; a column of names as its index marks rows."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from hpuprof.model.tables import GapCauseRow
 from hpuprof.render.formats import clean, duration, inert, percent, shorten, size
 from hpuprof.render.json import pretty
 from hpuprof.render.sections import data_quality
 from hpuprof.render.text import MIN_WIDTH
+from hpuprof.report.conservation import Ledger, rows_of, times_of
 from hpuprof.report.model import Report
 
 
@@ -30,6 +33,9 @@ def to_json(report: Report) -> str:
 def to_text(report: Report, *, width: int = 80) -> str:
     """Return one block per file, then what was lost."""
     lines: list[str] = []
+    gaps: defaultdict[tuple[int, str, str, str], list[GapCauseRow]] = defaultdict(list)
+    for row in report.data.gap_causes:
+        gaps[row.recording].append(row)
     for f in report.data.files:
         who = " ".join(
             w for w in (f"rank {f.rank}", f.stage, f.action, f"window {f.window}" if f.window != "0" else "") if w
@@ -50,17 +56,14 @@ def to_text(report: Report, *, width: int = 80) -> str:
                 " ".join(w for w in (f.family, f.generation or "", f.mode, f"({device})" if device else "") if w),
             ),
             ("file", f"{size(f.bytes)}, {f.form}, {f.rows:,} events over {duration(f.span_ns)}"),
-            (
-                "rows",
-                f"{f.host_rows:,} host, {f.device_rows:,} device; linked to a launch: {percent(f.linked_fraction)}",
-            ),
+            ("rows", f"{_sum_of(rows_of(f), _count)}; linked to a launch: {percent(f.linked_fraction)}"),
+            *((what, _sum_of(ledger, duration)) for what, ledger in times_of(f, steps, gaps[f.recording])),
             (
                 "steps",
                 f"{f.steps_used} of {f.steps_total} typical{f', {recur} more recur' if recur else ''}, from "
                 f"{f.step_source} {f.step_name}".rstrip()
                 + (f"; left out: {left_out}" if left_out else ""),
             ),
-            ("ignored", ", ".join(f"{n:,} {c}" for c, n in f.ignored.items())),
             ("unknown", "; ".join(f"{n:,} {c} on {t}" for c, t, n in f.unknown)),
         ]
         for label, text in facts:
@@ -72,6 +75,17 @@ def to_text(report: Report, *, width: int = 80) -> str:
         for line in quality:
             lines += _wrapped(line, "  ", width)
     return inert("\n".join(lines).rstrip("\n") + "\n")
+
+
+def _count(rows: int) -> str:
+    return f"{rows:,}"
+
+
+def _sum_of(ledger: Ledger, shown: Callable[[int], str]) -> str:
+    """Write a ledger: the whole, and the parts that sum to it."""
+    parts = " + ".join(f"{shown(part)} {name}" for name, part in ledger.parts.items() if part)
+    inner = ", ".join(f"{name} {shown(part)}" for name, part in ledger.inner.items())
+    return f"{shown(ledger.whole)} {ledger.name}" + (f" = {parts}" if parts else "") + (f" ({inner})" if inner else "")
 
 
 def _wrapped(text: str, lead: str, width: int) -> list[str]:

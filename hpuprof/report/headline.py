@@ -26,7 +26,7 @@ _WORDS = {
     "mixed": "Mixed",
     "unknown": "Cannot say what bounds the step",
 }
-_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP153", "HP156", "HP107", "HP151")
+_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP153", "HP156", "HP158", "HP159", "HP107", "HP151")
 """Reasons to draw no conclusion, the plainest first."""
 _PHASES = {
     "operators_fraction": "forward and other operators",
@@ -132,7 +132,9 @@ def _unknown(values: Mapping[str, Value], parts: Sequence[RankPartial]) -> tuple
     if busy is None and "operators_fraction" in phases:
         deciding = sorted(phases, key=lambda name: -phases[name])
         shares = [f"{_percent(phases[n])} {_PHASES[n]}" for n in deciding if phases[n] >= SMALLEST_SHARE]
-        return f"CPU-only recording: the step is {_listed(shares)}{_slowest(parts)}", deciding
+        launched = any(s.launches for part in parts for s in part.steps)
+        what = "The device was not recorded" if launched else "CPU-only recording"
+        return f"{what}: the step is {_listed(shares)}{_slowest(parts)}", deciding
     reasons = [d.text for code in _UNSOUND for part in parts for d in part.diagnostics if d.code == code]
     sentence = f"{_WORDS['unknown']}: {next(iter(reasons), 'no step has a length')}"
     if busy is None and blocked is not None:

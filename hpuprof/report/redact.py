@@ -250,7 +250,7 @@ def _texts(value: Any, field: str, *, row: bool) -> Iterable[tuple[str, str, boo
         yield field, value, row
     elif isinstance(value, dict):
         for key, inner in value.items():
-            if field in ("categories", "ignored"):
+            if field in ("categories", "ignored", "set_aside"):
                 yield field, key, row
             yield from _texts(inner, key, row=row or _is_row(value))
     elif isinstance(value, (list, tuple)):
@@ -274,7 +274,7 @@ def _apply(redactor: Redactor, value: Any, field: str, *, row: bool = False) -> 
             return redactor.thread(value)
         return redactor.text(value, name=row and field not in _PROSE)
     if isinstance(value, dict):
-        if field in ("categories", "ignored"):
+        if field in ("categories", "ignored", "set_aside"):
             out: dict[str, Any] = {}
             for key, count in value.items():
                 token = redactor.text(key)
