@@ -29,7 +29,7 @@ from hpuprof.ingest.scan import ScannedRows
 from hpuprof.ingest.slice_rows import BETWEEN, EventSlices, Slices
 from hpuprof.ingest.sync_rows import SyncNotes
 from hpuprof.ingest.wire import NO_ARGS, Event
-from hpuprof.model.arrays import Codes, Ints, Mask, any_of
+from hpuprof.model.arrays import Codes, Ints, Mask, any_of, keys_fit
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows, Trace, Track, Trouble
 
@@ -277,6 +277,7 @@ class Normaliser:
         if dialects.FAMILIES[family].correlated and (behind := set_clocks(host, device, tracks)):
             self.trouble("HP130", 1, f"the device's clock is {behind / 1000:.0f} µs behind the host's")
         host, device, memory, origin = self._rebase(host, device)
+        _refuse_vast(len(tracks), max((int(rows.end.max()) for rows in (host, device) if len(rows)), default=0), path)
         generation = dialects.generation(family, set(cats), set(processes), set(names))
         comms = self.comms.take(names)
         if self.comms.refused:
@@ -438,6 +439,16 @@ class Normaliser:
         self.trouble("HP112", count, "rows more than a day away from the others")
         return HostRows(**{k: v[~stray[0]] for k, v in asdict(host).items()}), DeviceRows(
             **{k: v[~stray[1]] for k, v in asdict(device).items()}
+        )
+
+
+def _refuse_vast(tracks: int, end: int, path: str) -> None:
+    """Raise TraceFormatError where rows of all threads cannot be sorted by one int64, `track * span + time`."""
+    if not keys_fit(tracks, end + 2):
+        raise TraceFormatError(
+            f"{path}: {tracks:,} threads over {end / 3.6e12:.0f} hours are more than can be put in order",
+            path=path,
+            hint="cut the file into shorter ones, or leave out damaged events",
         )
 
 

@@ -154,6 +154,16 @@ def test_a_trace_of_an_npu_names_its_processes_first(tmp_path):
     assert (read.family, len(read.host), len(read.device)) == ("npu", 3, 1)
 
 
+def test_more_threads_than_fit_into_so_long_a_time_are_refused(tmp_path: Path):
+    """Rows of all threads are sorted by one number each, of 63 bits."""
+    day_us, b = 24 * 3600 * 1_000_000, TraceBuilder()
+    for thread in range(36_000):
+        b.host("a", 0, 1, thread=(1, thread))
+    b.host("early", -day_us, 1, thread=(1, 0)).host("late", day_us, day_us, thread=(1, 0))
+    with pytest.raises(TraceFormatError, match=r"36,000 threads over 72 hours are more"):
+        b.trace(tmp_path)
+
+
 def test_a_thread_is_one_in_numbers_and_in_text(tmp_path: Path):
     b = TraceBuilder().event(ph="B", name="b", cat="cpu_op", pid="7", tid=1, ts=4)
     for pid, tid in ((7, 1), ("7", "1"), (7, "1")):
