@@ -58,7 +58,7 @@ sanitize:
 	  --build-temp build/sanitize/temp --build-lib build/sanitize
 	grep -q __asan_report build/sanitize/hpuprof/_native*.so
 	$(SANITIZED)/pytest -q -p no:cacheprovider $(WITHOUT) tests/unit/what_if/test_native.py \
-	  tests/unit/test_native_rows.py tests/robustness/test_scan_paths.py
+	  tests/unit/test_native_rows.py tests/robustness/test_scan_paths.py tests/robustness/test_colliding_names.py
 	$(SANITIZED)/python tests/scan_paths.py --count $(MUTANTS) --keep build/sanitize/found
 
 # The scanner alone, from its corpus on: libFuzzer for FUZZ_S seconds where clang is, else the corpus and changes of it.

@@ -4,6 +4,8 @@ It is compiled for the Python at hand: the limited API has the buffer protocol f
 3.10. `python setup.py build_ext --inplace` builds it into a checkout.
 """
 
+from pathlib import Path
+
 from setuptools import Extension, setup
 
 LOOPS = ("host_work", "intervals", "longest_paths", "nesting", "pace", "play", "search", "sort_events", "steady")
@@ -13,10 +15,7 @@ setup(
         Extension(
             "hpuprof._native",
             sources=[f"native/{name}.cpp" for name in (*LOOPS, "module", "row_scanner", "scanner")],
-            depends=[
-                f"native/{name}.hpp"
-                for name in ("arrays", "numbers", "places", "quotes", "row_keys", "row_scanner", "samples", "texts")
-            ],
+            depends=[str(path) for path in sorted(Path("native").glob("*.hpp"))],
             # numpy rounds after each operation, so the scanner must not fuse two of them
             extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-ffp-contract=off"],
             language="c++",

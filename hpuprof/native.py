@@ -83,7 +83,7 @@ before, the sample, and how far a sum may miss a time.
 Scan: TypeAlias = Callable[[bytes, bool], tuple[Any, ...] | None]
 """`RowScanner.scan` of one file: a piece's rows between commas, and whether stamps are exact. None: not plain rows.
 
-Returns slices and other rows (bytes of int64), how many flows, whether all is ASCII, whether samples of memory are as
+Returns slices and other rows (bytes of int64), how many flows, whether samples of memory are as
 usual, and lists of new words, tracks and inputs; see native/row_scanner.hpp.
 """
 
@@ -110,7 +110,7 @@ def scanner() -> Scan | None:
         raise ConfigError(f"HPUPROF_SCAN is {wanted!r}", hint="auto or python")
     if _native is None or wanted == "python":
         return None
-    return partial(_native.scan_rows, _native.new_scanner())
+    return partial(_native.scan_rows, _native.new_scanner(os.urandom(16)))
 
 
 def in_use() -> str:

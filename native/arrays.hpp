@@ -29,6 +29,18 @@ PyObject* guarded(const Call& call) {
     }
 }
 
+// Lets other threads run Python as long as it lives.
+class Released {
+  public:
+    Released() : state_(PyEval_SaveThread()) {}
+    ~Released() { PyEval_RestoreThread(state_); }
+    Released(const Released&) = delete;
+    Released& operator=(const Released&) = delete;
+
+  private:
+    PyThreadState* state_;
+};
+
 // How numpy names a type, and what the buffer protocol writes for it: one letter, or two where C has two types of a size.
 template <class T>
 struct Type;

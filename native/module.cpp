@@ -49,7 +49,7 @@ PyMethodDef methods[] = {
      "longest_paths(times, (before, first, source), (step, delay, begin, given or None)): fill times. Raises ValueError."},
     {"nest_rows", hpuprof::nest_rows, METH_VARARGS,
      "nest_rows(parent, end, track, start): fill parent, clip end, return how many were clipped. Raises ValueError."},
-    {"new_scanner", hpuprof::new_scanner, METH_NOARGS, "new_scanner(): what scan_rows knows of one file."},
+    {"new_scanner", hpuprof::new_scanner, METH_O, "new_scanner(key): what scan_rows knows of one file. The key is 16 secret bytes. Raises ValueError."},
     {"open_rows", hpuprof::open_rows, METH_VARARGS,
      "open_rows(found, (track, start, end, parent), span): fill found with instants and rows; return how many. Raises ValueError."},
     {"play_steps", hpuprof::play_steps, METH_VARARGS,
@@ -60,7 +60,7 @@ PyMethodDef methods[] = {
     {"row_stops", hpuprof::row_stops, METH_VARARGS, "row_stops(stop, parent): fill stop. Raises ValueError."},
     {"rows_around", hpuprof::rows_around, METH_VARARGS, "rows_around(count, marked, stop): fill count. Raises ValueError."},
     {"scan_rows", hpuprof::scan_rows, METH_VARARGS,
-     "scan_rows(scanner, text, exact): None if a row is unusual, else (slices, others, flows, ascii, sampled, new words, "
+     "scan_rows(scanner, text, exact): None if a row is unusual, else (slices, others, flows, sampled, new words, "
      "new tracks, new inputs). Raises RuntimeError if another thread uses the scanner."},
     {"search_sorted", hpuprof::search_sorted, METH_VARARGS,
      "search_sorted(found, values, wanted, right): fill found as numpy.searchsorted does. Raises ValueError."},

@@ -424,18 +424,6 @@ constexpr auto play_wide = play_samples<Narrow>;
 constexpr bool wide() { return false; }
 #endif
 
-// Lets other threads run Python as long as it lives.
-class Released {
-  public:
-    Released() : state_(PyEval_SaveThread()) {}
-    ~Released() { PyEval_RestoreThread(state_); }
-    Released(const Released&) = delete;
-    Released& operator=(const Released&) = delete;
-
-  private:
-    PyThreadState* state_;
-};
-
 void play_all(PyObject* const (&a)[41], double floor, bool host) {
     const Results out(a);
     const Calls calls(a + 5);

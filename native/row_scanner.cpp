@@ -1,23 +1,42 @@
 #include "row_scanner.hpp"
 
 #include <cmath>
+#include <iterator>
 
 #include "numbers.hpp"
 #include "quotes.hpp"
 #include "row_keys.hpp"
+#include "utf8.hpp"
 
 namespace hpuprof {
 
 constexpr int MOST_DEPTH = 64;  // by judgement, as the limits in numbers.hpp
 
 bool RowScanner::scan(const char* text, std::size_t size, bool exact) {
+    Texts* const tables[] = {&words, &tracks, &inputs, &collectives_, &kinds_};
+    std::int64_t counts[std::size(tables)];
+    for (std::size_t i = 0; i < std::size(tables); ++i) counts[i] = tables[i]->count();
+    const auto undo = [&] {
+        for (std::size_t i = 0; i < std::size(tables); ++i) tables[i]->keep(counts[i]);
+    };
+    try {
+        if (read(text, size, exact)) return true;
+    } catch (const Crowded&) {
+    } catch (...) {
+        undo();
+        throw;
+    }
+    undo();
+    return false;
+}
+
+bool RowScanner::read(const char* text, std::size_t size, bool exact) {
     slices.clear();
     others.clear();
     flows = 0;
-    ascii = sampled = true;
+    sampled = true;
     begin_ = text, end_ = text + size;
     exact_ = exact, late_ = fraction_ = false;
-    last_words_ = {};
     Place at = space(text);
     while (at != end_) {
         if (*at != '{' || (at = row(at)) == nullptr) return false;
@@ -45,7 +64,7 @@ Place RowScanner::row(Place at) {
         }
         switch (which) {
             case PH_KEY:
-                if (at[0] != '"' || at[1] < ' ' || at[1] == '"' || at[1] == '\\' || at[2] != '"') return nullptr;
+                if (at[0] != '"' || at[1] < ' ' || at[1] > '~' || at[1] == '"' || at[1] == '\\' || at[2] != '"') return nullptr;
                 found.phase = at[1];
                 at += 3;
                 break;
@@ -181,13 +200,16 @@ Place RowScanner::raw(Place at, std::string_view& found) {
     return behind;
 }
 
-// From an opening quote to behind the closing one; most texts end where the first skip does.
-inline Place RowScanner::text(Place at, bool& escaped) {
-    at = skip_plain(at + 1, end_, ascii);
-    return *at == '"' ? at + 1 : rest_of_text(at, escaped);
+// From an opening quote to behind the closing one; most texts end where the first skip does. Null: no JSON or UTF-8.
+inline Place RowScanner::text(Place at, bool& escaped) const {
+    const Place first = at + 1;
+    bool ascii = true;
+    at = skip_plain(first, end_, ascii);
+    at = *at == '"' ? at + 1 : rest_of_text(at, escaped, ascii);
+    return ascii || at == nullptr || utf8(first, at - 1) ? at : nullptr;
 }
 
-Place RowScanner::rest_of_text(Place at, bool& escaped) {
+Place RowScanner::rest_of_text(Place at, bool& escaped, bool& ascii) const {
     for (;; at = skip_plain(at, end_, ascii)) {
         for (int left = 8; left > 0; --left, ++at) {
             const auto c = static_cast<unsigned char>(*at);
@@ -240,27 +262,17 @@ void RowScanner::keep(const Row& row) {
     if ((row.slice[STATE] & 1) == 0) fraction_ = true;
     if (row.phase != 'X') return keep_other(row);
     Slice& slice = slices.emplace_back(row.slice);
-    slice[CAT] = code(row, Row::CAT_WORD);
-    slice[NAME] = code(row, Row::NAME_WORD);
-    slice[DTYPE] = code(row, Row::DTYPE_WORD);
-    slice[HW] = code(row, Row::HW_WORD);
-    const std::array<std::int64_t, 2> track{code(row, Row::PID), code(row, Row::TID)};
-    if (track != last_) {
-        last_ = track;
-        last_track_ = tracks.code(track);
-    }
-    slice[TRACK] = last_track_;
+    const auto code = [&](Row::Word which) { return words.code(row.words[which]); };
+    slice[CAT] = code(Row::CAT_WORD);
+    slice[NAME] = code(Row::NAME_WORD);
+    slice[DTYPE] = code(Row::DTYPE_WORD);
+    slice[HW] = code(Row::HW_WORD);
+    const std::array<std::int64_t, 2> track{code(Row::PID), code(Row::TID)};
+    slice[TRACK] = tracks.code(track);
     if ((row.given & OF_INPUTS) != 0)
         slice[INPUTS] = joined(Row::DIMS, Row::COLLECTIVE, row.given, inputs);
     if ((row.given & OF_COLLECTIVE) != 0)
         slice[COLLECTIVE] = joined(Row::COLLECTIVE, Row::META_NAME, row.given, collectives_);
-}
-
-// The code of a word, most often that of the row before.
-std::int64_t RowScanner::code(const Row& row, int which) {
-    auto& [last, number] = last_words_[which];
-    if (!same(row.words[which], last)) last = row.words[which], number = words.code(last);
-    return number;
 }
 
 // The code of texts that follow each other.
@@ -295,7 +307,7 @@ void RowScanner::keep_other(const Row& row) {
     Other& other = others.emplace_back();
     other = {row.slice[START], row.slice[STATE] & 1, 0, 0, 0, -1, -1, row.slice[OFFSET], row.slice[LENGTH]};
     std::array<std::int64_t, 8> kind{row.phase};
-    const auto word = [&](Row::Word which) { return code(row, which); };
+    const auto word = [&](Row::Word which) { return words.code(row.words[which]); };
     switch (row.phase) {
         case 'B': case 'E': case 'M':
             kind = {row.phase, word(Row::NAME_WORD), word(Row::CAT_WORD), word(Row::PID), word(Row::TID)};

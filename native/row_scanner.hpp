@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "texts.hpp"
@@ -31,14 +30,17 @@ struct Other {
 
 class RowScanner {
   public:
-    // Reads rows between commas. `text[size]` must be readable and 0. False: some row is unusual or no JSON, and nothing
-    // that is found here counts. `exact`: stamps are rounded from their digits, else as doubles are.
+    // `key`: secret, so that no file can be written whose texts collide.
+    explicit RowScanner(const Key& key) : words(key), tracks(key), inputs(key), collectives_(key), kinds_(key) {}
+
+    // Reads rows between commas. `text[size]` must be readable and 0. False: some row is unusual or no JSON or UTF-8, or
+    // texts crowd each other; nothing that is found here counts then, and no text is kept, nor where this throws.
+    // `exact`: stamps are rounded from their digits, else as doubles are.
     bool scan(const char* text, std::size_t size, bool exact);
 
     std::vector<Slice> slices;  // rows of phase X
     std::vector<Other> others;  // rows of any phase but X and those of flows
     std::int64_t flows = 0;
-    bool ascii = true;    // else the caller must check the encoding
     bool sampled = true;  // else a sample of memory is unusual, and only the places of `others` count
     Texts words;          // names, categories, processes ...: JSON as written
     Texts tracks;         // codes of process and thread, two int64 each
@@ -47,6 +49,7 @@ class RowScanner {
   private:
     using Place = const char*;  // null: unusual
 
+    bool read(const char* text, std::size_t size, bool exact);
     Place row(Place at);
     Place arguments(Place at, struct Row& row);
     Place member(Place at, std::string_view& key);
@@ -56,13 +59,12 @@ class RowScanner {
     Place word(Place at, std::string_view& found);
     Place integer(Place at, std::int64_t& found) const;
     Place raw(Place at, std::string_view& found);
-    std::int64_t code(const struct Row& row, int which);
     std::int64_t joined(int first, int end, std::uint32_t given, Texts& texts);
     bool says(const struct Row& row, int text) const;
     bool sample(const struct Row& row, Other& other) const;
     void keep_other(const struct Row& row);
-    Place text(Place at, bool& escaped);
-    Place rest_of_text(Place at, bool& escaped);
+    Place text(Place at, bool& escaped) const;
+    Place rest_of_text(Place at, bool& escaped, bool& ascii) const;
     Place value(Place at, int depth);
     void keep(const struct Row& row);
 
@@ -71,9 +73,6 @@ class RowScanner {
     bool exact_ = false;
     bool late_ = false, fraction_ = false;  // a stamp that a double holds to no ns, a stamp with decimals
     std::array<std::string_view, 32> texts_;  // of the row that is read, where its `given` says so
-    std::array<std::pair<std::string_view, std::int64_t>, 6> last_words_;  // of the last row of this text that has them
-    std::array<std::int64_t, 2> last_{-1, -1};
-    std::int64_t last_track_ = 0;
     std::string joined_;
     Texts collectives_;  // JSON texts that describe a collective, joined by 0
     Texts kinds_;        // phase, and the codes of what else tells rows apart

@@ -1,8 +1,10 @@
 // The row scanner as Python sees it: a capsule, and a function that scans one piece of a file with it.
 #include <Python.h>
 
-#include <new>
+#include <cstring>
+#include <memory>
 
+#include "arrays.hpp"
 #include "row_scanner.hpp"
 
 namespace hpuprof {
@@ -11,9 +13,22 @@ namespace {
 constexpr char CAPSULE[] = "hpuprof._native.scanner";
 
 struct Scanner {
+    explicit Scanner(const Key& key) : rows(key) {}
+
     RowScanner rows;
     std::int64_t words = 0, tracks = 0, inputs = 0;  // texts that Python has
     bool busy = false;                               // a thread is scanning
+};
+
+class Busy {
+  public:
+    explicit Busy(Scanner& scanner) : scanner_(scanner) { scanner_.busy = true; }
+    ~Busy() { scanner_.busy = false; }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+  private:
+    Scanner& scanner_;
 };
 
 void remove(PyObject* capsule) { delete static_cast<Scanner*>(PyCapsule_GetPointer(capsule, CAPSULE)); }
@@ -24,7 +39,7 @@ PyObject* bytes(const std::vector<Item>& items) {
 }
 
 // The texts that Python has not had yet, as a list of bytes.
-PyObject* fresh(const Texts& texts, std::int64_t& had) {
+PyObject* fresh(const Texts& texts, std::int64_t had) {
     PyObject* list = PyList_New(texts.count() - had);
     if (list == nullptr) return nullptr;
     for (std::int64_t code = had; code < texts.count(); ++code) {
@@ -36,21 +51,21 @@ PyObject* fresh(const Texts& texts, std::int64_t& had) {
         }
         PyList_SET_ITEM(list, code - had, item);
     }
-    had = texts.count();
     return list;
 }
 
 }  // namespace
 
-PyObject* new_scanner(PyObject*, PyObject*) {
-    try {
-        auto* scanner = new Scanner;
-        PyObject* capsule = PyCapsule_New(scanner, CAPSULE, remove);
-        if (capsule == nullptr) delete scanner;
+PyObject* new_scanner(PyObject*, PyObject* key) {
+    return guarded([&]() -> PyObject* {
+        Key words;
+        if (!PyBytes_Check(key) || PyBytes_GET_SIZE(key) != sizeof words) throw std::invalid_argument("a key must be 16 bytes");
+        std::memcpy(words.data(), PyBytes_AS_STRING(key), sizeof words);
+        auto scanner = std::make_unique<Scanner>(words);
+        PyObject* capsule = PyCapsule_New(scanner.get(), CAPSULE, remove);
+        if (capsule != nullptr) scanner.release();
         return capsule;
-    } catch (const std::bad_alloc&) {
-        return PyErr_NoMemory();
-    }
+    });
 }
 
 PyObject* scan_rows(PyObject*, PyObject* arguments) {
@@ -64,24 +79,25 @@ PyObject* scan_rows(PyObject*, PyObject* arguments) {
         PyErr_SetString(PyExc_RuntimeError, "a scanner serves one thread at a time");
         return nullptr;
     }
-    RowScanner& rows = scanner->rows;
-    const char* begin = PyBytes_AS_STRING(text);
-    const auto size = static_cast<std::size_t>(PyBytes_GET_SIZE(text));
-    bool plain = false, memory = true;
-    scanner->busy = true;
-    Py_BEGIN_ALLOW_THREADS;
-    try {
-        plain = rows.scan(begin, size, exact != 0);
-    } catch (const std::bad_alloc&) {
-        memory = false;
-    }
-    Py_END_ALLOW_THREADS;
-    scanner->busy = false;
-    if (!memory) return PyErr_NoMemory();
-    if (!plain) Py_RETURN_NONE;
-    return Py_BuildValue("NNLNNNNN", bytes(rows.slices), bytes(rows.others), static_cast<long long>(rows.flows),
-                         PyBool_FromLong(rows.ascii), PyBool_FromLong(rows.sampled), fresh(rows.words, scanner->words), fresh(rows.tracks, scanner->tracks),
-                         fresh(rows.inputs, scanner->inputs));
+    return guarded([&]() -> PyObject* {
+        RowScanner& rows = scanner->rows;
+        bool plain;
+        {
+            const Busy busy(*scanner);
+            const Released others;
+            plain = rows.scan(PyBytes_AS_STRING(text), static_cast<std::size_t>(PyBytes_GET_SIZE(text)), exact != 0);
+        }
+        if (!plain) Py_RETURN_NONE;
+        PyObject* found = Py_BuildValue("NNLNNNN", bytes(rows.slices), bytes(rows.others), static_cast<long long>(rows.flows),
+                                        PyBool_FromLong(rows.sampled), fresh(rows.words, scanner->words),
+                                        fresh(rows.tracks, scanner->tracks), fresh(rows.inputs, scanner->inputs));
+        if (found != nullptr) {
+            scanner->words = rows.words.count();
+            scanner->tracks = rows.tracks.count();
+            scanner->inputs = rows.inputs.count();
+        }
+        return found;
+    });
 }
 
 }  // namespace hpuprof

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hpuprof import native
 from hpuprof.analysis.searching import search_sorted
-from hpuprof.model.arrays import Codes, Ints, Mask, int64s, kinds_of, stable_order
+from hpuprof.model.arrays import Codes, Ints, Mask, int64s, keys_fit, kinds_of, stable_order
 from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
@@ -38,6 +38,7 @@ class Nesting(Struct, frozen=True, eq=False, dict=True):
         if not len(opened):
             return np.full(len(when), -1, dtype=np.int64)
         found: NestIndex
+        self._check(track)
         if native.innermost_rows is not None:
             found = np.empty(len(when), dtype=np.int64)
             tracks = np.ascontiguousarray(track, dtype=np.int32)
@@ -62,6 +63,7 @@ class Nesting(Struct, frozen=True, eq=False, dict=True):
             stop = np.empty(len(self.rows), dtype=np.int64)
             native.row_stops(stop, self.parent)
             return stop
+        self._check(self.track)
         base = self.track.astype(np.int64) * self._span
         inside = search_sorted(base + self.start, base + self.end)
         stop = np.maximum(inside, np.arange(len(self.rows)) + 1)
@@ -107,11 +109,17 @@ class Nesting(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _span(self) -> int:
+        """More than any time; keys of rows are `track * _span + time`, which reading holds below 2**63."""
         return int(self.end.max(initial=0)) + 2
+
+    def _check(self, track: Codes) -> None:
+        if not keys_fit(int(track.max(initial=0)) + 1, self._span):
+            raise OverflowError("the tracks and times of a nesting need more than 63 bits")
 
     @cached_property
     def _open(self) -> tuple[Ints, NestIndex]:
         """Instants at which rows (of non-zero length) open or close, by track, and the row open from then on."""
+        self._check(self.track)
         if native.open_rows is not None:
             found = np.empty((2, 2 * len(self.rows)), dtype=np.int64)
             count = native.open_rows(found, (self.track, self.start, self.end, self.parent), self._span)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -12,9 +11,14 @@ import numpy.typing as npt
 from hpuprof.model.arrays import Codes, Ints, kinds_of
 from hpuprof.process_memory import return_memory
 
+_KEYS = frozenset((str, bytes, tuple, type(None)))
+
 
 class Interner(dict[Any, int]):
-    """Give each distinct key the next code; unhashable keys count as their text."""
+    """Give each distinct text, or tuple of texts and codes, the next code.
+
+    No numbers of a file: Python hashes them without a secret, so a file could be written whose numbers all collide.
+    """
 
     def __missing__(self, key: Any) -> int:
         code = self[key] = len(self)
@@ -25,17 +29,10 @@ class Interner(dict[Any, int]):
         return list(islice(reversed(self), max(0, len(self) - count)))[::-1]
 
     def codes(self, keys: list[Any]) -> Codes:
-        """Return the code of each key, dtype int32."""
-        try:
-            return np.array([self[k] for k in keys], dtype=np.int32)
-        except TypeError:
-            return np.array([self[_hashable(k)] for k in keys], dtype=np.int32)
-
-
-def first_equal(keys: Iterable[Hashable]) -> Codes:
-    """Return the position of the first key equal to each key."""
-    first: dict[Hashable, int] = {}
-    return np.array([first.setdefault(key, i) for i, key in enumerate(keys)], dtype=np.int32)
+        """Return the code of each key, dtype int32; what is no key counts as its text."""
+        if not _KEYS.issuperset(map(type, keys)):
+            keys = [key if type(key) in _KEYS else str(key) for key in keys]
+        return np.array([self[k] for k in keys], dtype=np.int32)
 
 
 def distinct(values: npt.NDArray[Any]) -> tuple[Ints, Ints]:
@@ -44,14 +41,6 @@ def distinct(values: npt.NDArray[Any]) -> tuple[Ints, Ints]:
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     return np.sort(first), rank[kind]
-
-
-def _hashable(key: Any) -> Any:
-    try:
-        hash(key)
-    except TypeError:
-        return tuple(str(part) for part in key) if isinstance(key, tuple) else str(key)
-    return key
 
 
 class Columns:

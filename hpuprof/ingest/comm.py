@@ -30,34 +30,31 @@ _MOST_BYTES = 1 << 44
 
 
 class _Row(NamedTuple):
-    """One row's description of its collective, as written; equal descriptions share a note. Fields as in `Args`."""
+    """One row's description of its collective, as text; equal descriptions share a note. Fields as in `Args`."""
 
     name: int  # code
-    collective: Any
-    in_elements: Any
-    out_elements: Any
-    element_type: Any
-    group_name: Any
-    group_text: Any
-    group_ranks: Any
-    group_size: Any
-    rank_start: Any
-    rank_stride: Any
-    source_rank: Any
-    target_rank: Any
-    comm_sequence: Any
+    collective: str
+    in_elements: str
+    out_elements: str
+    element_type: str
+    group_name: str
+    group_text: str
+    group_ranks: str
+    group_size: str
+    rank_start: str
+    rank_stride: str
+    source_rank: str
+    target_rank: str
+    comm_sequence: str
     input_dims: bytes
     input_types: bytes
 
     @classmethod
     def of(cls, name: int, args: Args) -> _Row:
-        said = _said(args)
-        if not _SCALARS.issuperset(map(type, said)):
-            said = tuple(value if type(value) in _SCALARS else str(value) for value in said)
+        said = (f"{value:.17g}" if type(value) is float else str(value) for value in _said(args))
         return cls._make((name, *said, bytes(args.input_dims), bytes(args.input_types)))
 
 
-_SCALARS = frozenset((str, int, float, bool))
 _said = attrgetter(*_Row._fields[1:-2])
 
 
@@ -69,7 +66,7 @@ class CommNotes:
         self._notes = Interner()
         self.refused = 0  # groups with impossible ranks
         self._listed = 0
-        self._groups: dict[tuple[str, int, int, int], tuple[int, ...]] = {}
+        self._groups: dict[tuple[str, str], tuple[int, ...]] = {}
 
     def codes(self, names: Interner, name: npt.NDArray[Any], slices: Slices) -> Codes:
         """Return the code of each row's note, -1 for rows outside collectives; shape `(rows,)`. `name`: of each row."""
@@ -90,14 +87,14 @@ class CommNotes:
 
     def _note(self, name: str, row: _Row) -> CommNote:
         count = _whole(row.group_size)
-        members = self._ranks(str(row.group_ranks), count, _whole(row.rank_start), _whole(row.rank_stride))
+        members = self._ranks(row.group_ranks, count, _whole(row.rank_start), _whole(row.rank_stride))
         count = count if count <= _MOST_RANKS else -1
         peers = _NAMED_SIZE.search(name)
-        op = collective_op(str(row.collective) or name) or ""
+        op = collective_op(row.collective or name) or ""
         source, target = row.source_rank, row.target_rank
         if peers and op in ("send", "recv"):
             source, target = (peers["from"], peers["to"]) if peers["way"] == "->" else (peers["to"], peers["from"])
-        kind = element_type(str(row.element_type) or _first_text(row.input_types))
+        kind = element_type(row.element_type or _first_text(row.input_types))
         wide = element_bytes(kind)
         sizes = [_sized(_whole(n), wide) for n in (row.in_elements, row.out_elements)]
         return CommNote(
@@ -105,8 +102,8 @@ class CommNotes:
             in_bytes=sizes[0] if sizes[0] >= 0 else _bytes(row.input_dims, row.input_types),
             out_bytes=sizes[1],
             dtype=kind,
-            group=str(row.group_name),
-            group_text=str(row.group_text),
+            group=row.group_name,
+            group_text=row.group_text,
             ranks=members,
             group_size=count if count > 0 else len(members) or -1,
             source=_whole(source),
@@ -117,7 +114,7 @@ class CommNotes:
 
     def _ranks(self, text: str, size: int, first: int, stride: int) -> tuple[int, ...]:
         """Return a group's ranks, one shared list for equal rows; if impossible, count them and return none."""
-        key = text, size, first, stride
+        key = text, f"{size} {first} {stride}"
         if key not in self._groups:
             found = _listed(text) if text and "..." not in text else ()
             if found is None or (not found and size > _MOST_RANKS):

@@ -15,7 +15,7 @@ from hpuprof.ingest import dialects
 from hpuprof.ingest.allocator_rows import MemoryNotes, is_memory
 from hpuprof.ingest.callers import with_callers
 from hpuprof.ingest.classify import Collected, classify
-from hpuprof.ingest.columns import Columns, Interner, distinct, first_equal, small, whole
+from hpuprof.ingest.columns import Columns, Interner, distinct, small, whole
 from hpuprof.ingest.comm import CommNotes
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.device_clock import before_launch, set_clocks
@@ -30,7 +30,7 @@ from hpuprof.ingest.scan import ScannedRows
 from hpuprof.ingest.slice_rows import BETWEEN, EventSlices, Slices
 from hpuprof.ingest.sync_rows import SyncNotes
 from hpuprof.ingest.wire import NO_ARGS, Event
-from hpuprof.model.arrays import Codes, Ints, Mask, any_of
+from hpuprof.model.arrays import Codes, Ints, Mask, any_of, keys_fit
 from hpuprof.model.intervals import union
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Detail, DeviceRows, Health, HostRows, MemoryRows, Trace, Track, Trouble
@@ -163,7 +163,7 @@ class Normaliser:
         """Return the categories, those of rows without one by their process, where that tells."""
         track = slices.tracks(self.tracks)
         for pid, _ in self.tracks.since(len(self.told)):
-            category = CATEGORY_OF_PROCESS.get(self._process_name(str(pid)) or str(pid))
+            category = CATEGORY_OF_PROCESS.get(self._process_name(pid) or pid)
             self.told.append(self.cats[category] if category else -1)
         known = np.frombuffer(self.told, dtype=np.int32)[track]
         return np.where((cats == self.cats[""]) & (known >= 0), known, cats)
@@ -251,7 +251,7 @@ class Normaliser:
             if name.startswith("call:")
             else str(event.cat)
         )
-        track = int(self.tracks.codes([(event.pid, event.tid)])[0])
+        track = self.tracks[str(event.pid), str(event.tid)]
         return track, event.ph == "B", self.names[call_name(name)], self.cats[category]
 
     def _metadata(self, event: Event) -> None:
@@ -268,13 +268,12 @@ class Normaliser:
 
     def finish(self, log: DecodeLog, *, path: str) -> Trace:
         """Pair, classify and sort the collected rows. Raises TraceFormatError if none is usable."""
-        self._merge_tracks()
         self._pair()
         for note in log.notes:
             self.trouble(note.code, note.count, note.text, note.offset)
         names = ["" if n is None else n if isinstance(n, str) else str(n) for n in self.names]
         cats = [str(c) for c in self.cats]
-        processes = [self._process_name(str(pid)) for pid, _ in self.tracks]
+        processes = [self._process_name(pid) for pid, _ in self.tracks]
         family = dialects.device_family(set(cats), set(processes), set(self.thread_names.values()), set(names))
         tracks = self._tracks(engine_lanes=dialects.FAMILIES[family].engine_lanes)
         host_columns = self.host.take()
@@ -298,6 +297,7 @@ class Normaliser:
             self.trouble("HP130", 1, f"the device's clock is {behind / 1000:.0f} µs behind the host's")
         host, device, memory, origin = self._rebase(host, device)
         device = self._without(device, doubles(device), "HP155", "device rows that stand twice")
+        _refuse_vast(len(tracks), max((int(rows.end.max()) for rows in (host, device) if len(rows)), default=0), path)
         generation = dialects.generation(family, set(cats), set(processes), set(names))
         comms = self.comms.take(names)
         pauses = self.pauses.take()
@@ -378,18 +378,6 @@ class Normaliser:
             hint="is this a Chrome trace of PyTorch's profiler?",
         )
 
-    def _merge_tracks(self) -> None:
-        """Unify tracks of equal text: some rows write their process or thread as a number, others as text."""
-        same = first_equal((str(pid), str(tid)) for pid, tid in self.tracks)
-        if (same == np.arange(len(same))).all():
-            return
-        for columns in (self.host, self.lane, self.marks):
-            columns.parts["track"] = [same[part] for part in columns.parts["track"]]
-        for (code, track), count in list(self.unknown.items()):
-            if same[track] != track:
-                del self.unknown[code, track]
-                self.unknown[code, int(same[track])] = self.unknown.get((code, int(same[track])), 0) + count
-
     def _process_name(self, pid: str) -> str:
         return self.process_names[pid].name if pid in self.process_names else ""
 
@@ -401,22 +389,21 @@ class Normaliser:
         for cat, track in zip(self.host.parts["cat"], self.host.parts["track"], strict=True):
             used.update(np.flatnonzero(np.bincount(track[any_of(cat, written)])).tolist())
         keys = list(self.tracks)
-        return {str(keys[code][0]) for code in used}
+        return {keys[code][0] for code in used}
 
     def _tracks(self, *, engine_lanes: bool) -> list[Track]:
         tracks = []
         pids = self._python_pids() if engine_lanes else set()
-        for pid, tid in self.tracks:
-            p, t = str(pid), str(tid)
+        for p, t in self.tracks:
+            pid, tid = (whole(text.removesuffix(".0")) for text in (p, t))
             process, thread = self._process_name(p), self.thread_names.get((p, t), "")
-            engine = hpu_engine(thread, process, whole(pid), whole(tid)) if engine_lanes else None
+            engine = hpu_engine(thread, process, pid, tid) if engine_lanes else None
             apart = p not in pids if pids else not process and not thread
             threadless = engine_lanes and not engine and process not in dialects.BRIDGE_PROCESSES
             threadless = threadless and (thread.startswith(dialects.SYNAPSE_THREAD) or apart)
-            owner = whole(pid)
-            if process in dialects.BRIDGE_PROCESSES and owner is not None:
-                owner -= dialects.BRIDGE_PROCESSES[process]
-            tracks.append(Track(p, t, process, thread, engine, f"{p if owner is None else owner}/{t}", threadless))
+            if process in dialects.BRIDGE_PROCESSES and pid is not None:
+                pid -= dialects.BRIDGE_PROCESSES[process]
+            tracks.append(Track(p, t, process, thread, engine, f"{p if pid is None else pid}/{t}", threadless))
         return tracks
 
     def _pair(self) -> None:
@@ -495,6 +482,16 @@ class Normaliser:
             return device
         self.trouble(code, int(bad.sum()), text)
         return DeviceRows(**{k: v[~bad] for k, v in asdict(device).items()})
+
+
+def _refuse_vast(tracks: int, end: int, path: str) -> None:
+    """Raise TraceFormatError where rows of all threads cannot be sorted by one int64, `track * span + time`."""
+    if not keys_fit(tracks, end + 2):
+        raise TraceFormatError(
+            f"{path}: {tracks:,} threads over {end / 3.6e12:.0f} hours are more than can be put in order",
+            path=path,
+            hint="cut the file into shorter ones, or leave out damaged events",
+        )
 
 
 def _target(category: str) -> int:

@@ -1,12 +1,12 @@
 """Pieces of a file to columns by the native scanner, where every row of a piece is plain; else `decode` has them.
 
 A plain row means what `EventSlices` makes of it. What it takes to be plain is in native/row_scanner.cpp: strict JSON
-without escapes in keys, each field of the type that it should have, numbers within 64 bits.
+in UTF-8 without escapes in keys, each field of the type that it should have, numbers within 64 bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -81,19 +81,17 @@ class RowScanner:
         self.learn(found)
         if found is None:
             return None
-        slices, others, flows, ascii_only, sampled, *_ = found
+        slices, others, flows, sampled, *_ = found
         slice_table = np.frombuffer(slices, dtype=np.int64).reshape(-1, len(_COLUMNS))
         table = np.frombuffer(others, dtype=np.int64).reshape(-1, len(_OTHER_COLUMNS))
         try:
-            if not ascii_only:
-                text.decode()
             rest: OtherRows = EventOthers([], exact=self._exact)
             if not sampled:
                 rest = EventOthers(_decoded(text, table, decoder), exact=self._exact)
             elif len(table):
                 rest = ScannedOthers(self, table)
                 self._learn(text, table, decoder)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, RecursionError):
             return None
         return ScannedRows(ScannedSlices(self, slice_table, text, decoder), rest, flows)
 
@@ -114,12 +112,12 @@ class RowScanner:
         out = known[numbers]
         if (out == _NEW).any():
             key = self._key_of(field)
-            for number in dict.fromkeys(numbers[out == _NEW].tolist()):
-                known[number] = codes[key(number)]
+            new = list(dict.fromkeys(numbers[out == _NEW].tolist()))
+            known[new] = codes.codes([key(number) for number in new])
             out = known[numbers]
         return out
 
-    def _key_of(self, field: str) -> Callable[[int], Hashable]:
+    def _key_of(self, field: str) -> Callable[[int], Any]:
         if field == "inputs":
             return self._inputs.__getitem__
         if field == "track":
@@ -129,9 +127,9 @@ class RowScanner:
     def _word(self, number: int, missing: Any) -> Any:
         return msgspec.json.decode(self._words[number]) if number else missing
 
-    def _track(self, number: int) -> tuple[Any, Any]:
+    def _track(self, number: int) -> tuple[str, str]:
         pid, tid = np.frombuffer(self._tracks[number], dtype=np.int64).tolist()
-        return self._word(pid, None), self._word(tid, None)
+        return str(self._word(pid, None)), str(self._word(tid, None))
 
 
 class ScannedRows:

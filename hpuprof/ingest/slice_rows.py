@@ -41,7 +41,7 @@ class Slices(Protocol):
         """Return a field of `Event`, or of `Args`, that holds words."""
 
     def tracks(self, codes: Interner) -> Codes:
-        """Return process and thread."""
+        """Return process and thread, as texts: some rows of a file write them as numbers, others as text."""
 
     def stamps(self) -> tuple[Ints, Mask, bool]:
         """Return when rows begin [ns], which of them say so, and whether a double was too short for a stamp."""
@@ -86,7 +86,7 @@ class EventSlices:
 
     def tracks(self, codes: Interner) -> Codes:
         """Return process and thread."""
-        return codes.codes([(e.pid, e.tid) for e in self._events])
+        return codes.codes([(str(e.pid), str(e.tid)) for e in self._events])
 
     def stamps(self) -> tuple[Ints, Mask, bool]:
         """Return when rows begin [ns], which of them say so, and whether a double was too short for a stamp."""

@@ -24,6 +24,11 @@ def int64s(values: npt.NDArray[np.integer]) -> Ints:
     return np.ascontiguousarray(values.astype(np.int64, casting="safe", copy=False))
 
 
+def keys_fit(tracks: int, span: int) -> bool:
+    """Whether all of `track * span + time` are below 2**63, for tracks below `tracks` and times below `span`."""
+    return tracks * span < 2**63
+
+
 def any_of(kinds: npt.NDArray[Any], chosen: Iterable[int | np.int8]) -> Mask:
     """Whether each row is of one of the chosen kinds, a few numbers; much sooner than np.isin."""
     found: Mask = np.zeros(len(kinds), dtype=np.bool_)

@@ -210,7 +210,7 @@ def _assemble(
         wrong += differ
         kind.append(common)
         slot_of.append(np.arange(len(common)))
-        expected.append(np.full(len(common), len(present & set(groups[group].ranks)), dtype=np.int64))
+        expected.append(np.full(len(common), len(present.intersection(groups[group].ranks)), dtype=np.int64))
         base += len(common)
         if wrong:
             mismatched.append((group, wrong))

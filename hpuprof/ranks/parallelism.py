@@ -92,16 +92,16 @@ class _Crossing:
                 often[group.ranks] = max(often.get(group.ranks, 0), counts.total())
         self._numbers = {ranks: number for number, ranks in enumerate(often)}
         self._often = np.array(list(often.values()), dtype=np.int64)
-        self._with: dict[int, list[int]] = defaultdict(list)
+        self._with: dict[str, list[int]] = defaultdict(list)  # by text, see `Interner`
         for ranks, number in self._numbers.items():
             for rank in set(ranks):
-                self._with[rank].append(number)
+                self._with[str(rank)].append(number)
         self.crowded = sum(len(groups) ** 2 for groups in self._with.values()) > _COMPARED
 
     def most(self, ranks: tuple[int, ...]) -> int:
         """Return the most communications of a group with exactly one of these ranks; 0 without one."""
         own = self._numbers.get(ranks)
-        near = [number for rank in set(ranks) for number in self._with.get(rank, ()) if number != own]
+        near = [number for rank in set(ranks) for number in self._with.get(str(rank), ()) if number != own]
         number, shared = np.unique(np.array(near, dtype=np.int64), return_counts=True)
         return int(self._often[number[shared == 1]].max(initial=0))
 

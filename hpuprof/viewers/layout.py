@@ -27,19 +27,19 @@ class _Process:
     label: str
     joined: tuple[int, str] | None = None  # rank and name from a tool that joined ranks
     slices: int = 0
-    threads: set[int] = field(default_factory=set)
+    threads: set[str] = field(default_factory=set)  # numbers in use, as text: see `Interner`
     named: list[tuple[tuple[Any, ...], int, str]] = field(default_factory=list)  # order, tid, name
     free: int = 1  # no smaller thread number is free
     behind: int = 1  # none between `free` and this one is free
 
     def free_thread(self, but: int | None) -> int:
         """Return the smallest unused thread number other than `but`."""
-        while self.free in self.threads:
+        while str(self.free) in self.threads:
             self.free += 1
         if self.free != but:
             return self.free
         self.behind = max(self.behind, self.free + 1)
-        while self.behind in self.threads:
+        while str(self.behind) in self.threads:
             self.behind += 1
         return self.behind
 
@@ -128,10 +128,10 @@ class Layout:
         """Number and name another lane of a track."""
         key = (place.pid, place.tid)
         tid = whole(place.tid)
-        usable = tid is not None and 0 < tid <= _LARGEST and tid not in process.threads
+        usable = tid is not None and 0 < tid <= _LARGEST and str(tid) not in process.threads
         if lane or (place.group in GROUP_NAMES and place.group > DEVICE) or not usable or tid is None:
             tid = process.free_thread(but=tid)
-        process.threads.add(tid)
+        process.threads.add(str(tid))
         engine = plan.engines.get(key)
         name = plan.names.thread.get(key, "").strip() or _thread_name(place.tid, engine, device=process.device)
         group = GROUP_NAMES[place.group] if place.group > DEVICE else ""

@@ -15,7 +15,7 @@ import numpy as np
 
 from hpuprof.errors import TraceFormatError
 from hpuprof.ingest import dialects
-from hpuprof.ingest.columns import Interner, first_equal, whole
+from hpuprof.ingest.columns import Interner, whole
 from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import row_rule
@@ -129,7 +129,7 @@ class _Collector:
         self.kinds.append(kind)
         self.starts.append(start)
         self.durs.append(dur)
-        self.track_parts.append(self.tracks.codes([(row.pid, row.tid) for row in rows]))
+        self.track_parts.append(self.tracks.codes([(text(row.pid), text(row.tid)) for row in rows]))
         self.cat_parts.append(self.cats.codes([row.cat for row in rows]))
         self.rows += len(rows)
 
@@ -160,12 +160,12 @@ class _Collector:
             return SLICE
         if phase in _FLOW_PHASES:
             number = row.id if row.id is not UNSET else str(row.id2)
-            key = self.flow_keys.codes([(row.cat, row.name, str(number))])[0]
-            self.flow.append((at, int(key), _FLOW_PHASES[phase], phase != "f" or row.bp == "e"))
+            key = self.flow_keys[text(row.cat), text(row.name), str(number)]
+            self.flow.append((at, key, _FLOW_PHASES[phase], phase != "f" or row.bp == "e"))
             return FLOW
         if phase in _ASYNC_PHASES:
-            key = self.async_keys.codes([(row.cat, str(row.scope), str(row.id), str(row.id2), str(row.pid))])[0]
-            self.asyncs.append((at, int(key)))
+            key = self.async_keys[text(row.cat), str(row.scope), str(row.id), str(row.id2), str(row.pid)]
+            self.asyncs.append((at, key))
             return ASYNC
         return COUNTER if phase == "C" else INSTANT
 
@@ -254,8 +254,8 @@ class _Collector:
         )
 
     def _track_codes(self) -> Codes:
-        """Give tracks that read the same one code; some rows write process or thread as a number, others as text."""
-        self._keys = [(text(pid), text(tid)) for pid, tid in self.tracks]
+        """Join the codes of tracks; find the engines among these."""
+        self._keys = list(self.tracks)
         processes = {self.names.of_process(pid) for pid, _ in self._keys}
         categories = {c for c in self.cats if isinstance(c, str)}
         threads = set(self.names.thread.values())
@@ -268,7 +268,7 @@ class _Collector:
             else None
             for pid, tid in self._keys
         }
-        codes: Codes = first_equal(self._keys)[_join(self.track_parts, np.int32)]
+        codes: Codes = _join(self.track_parts, np.int32)
         return codes
 
     def _drop_strays(self, rows: _Rows) -> None:

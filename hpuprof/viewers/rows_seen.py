@@ -27,7 +27,8 @@ class RowsSeen:
         self.seen: Counter[str] = Counter()
         self.names: dict[str, set[str]] = {}
         self.tab = StockTab()
-        self.tracks = Interner()
+        self._tracks = Interner()  # by what repr says of process and thread: Perfetto tells 7 from "7"
+        self._ids: list[tuple[Any, Any]] = []  # process and thread of each
         self._start: list[Micros] = []
         self._dur: list[Micros] = []
         self._track: list[Any] = []
@@ -38,8 +39,11 @@ class RowsSeen:
         start = np.array([_micros(bytes(row.ts).strip(b'" ')) for row in rows], dtype=np.float64)
         self._start.append(start)
         self._dur.append(np.array([_length(row) for row in rows], dtype=np.float64))
-        self._track.append(self.tracks.codes([(row.pid, row.tid) for row in rows]))
-        for row, ts in zip(rows, start.tolist(), strict=True):
+        track = self._tracks.codes([repr((row.pid, row.tid)) for row in rows])
+        self._track.append(track)
+        for row, ts, code in zip(rows, start.tolist(), track.tolist(), strict=True):
+            if code == len(self._ids):
+                self._ids.append((row.pid, row.tid))
             self._common(row)
             self.tab.feed(row, ts)
             phase = _PHASES.get(row.ph) if isinstance(row.ph, str) else None
@@ -47,14 +51,13 @@ class RowsSeen:
                 getattr(self, f"_{phase}")(row)
 
     def columns(self) -> tuple[Micros, Micros, Ints]:
-        """Return each row's stamp (µs, NaN for none), `_length`, and (pid, tid) code in `tracks`."""
+        """Return each row's stamp (µs, NaN for none), `_length`, and the code of its process and thread."""
         return tuple(np.concatenate([np.empty(0), *parts]) for parts in (self._start, self._dur, self._track))  # type: ignore[return-value]
 
     def drawn_on(self, track: Ints, place: Callable[[Any, Any], Any]) -> Ints:
-        """Return codes of the tracks onto which `place(pid, tid)` puts rows, for codes of `tracks`."""
-        places = Interner()
-        of_code = [places[place(pid, tid)] for pid, tid in self.tracks]
-        return np.array(of_code, dtype=np.int64)[track]
+        """Return codes of the tracks onto which `place(pid, tid)` puts rows; `track`: of `columns`."""
+        of_code = Interner().codes([repr(place(pid, tid)) for pid, tid in self._ids])
+        return of_code.astype(np.int64)[track]
 
     def _common(self, row: WholeEvent) -> None:
         seen = self.seen

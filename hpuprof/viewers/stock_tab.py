@@ -54,11 +54,11 @@ class StockTab:
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
-        self.launched: dict[Any, Any] = {}  # correlation -> External id of the call
-        self.steps: set[int] = set()
-        self.operators: set[Any] = set()
-        self.others: set[Any] = set()  # External ids of rows that are not operators in its tables: steps and modules
-        self.kernels: Counter[tuple[Any, bool]] = Counter()  # (correlation, whether it has a device number)
+        self.launched: dict[str, str] = {}  # correlation -> External id of the call; see `_named`
+        self.first_step: int | None = None
+        self.operators: set[str] = set()
+        self.others: set[str] = set()  # External ids of rows that are not operators in its tables: steps and modules
+        self.kernels: Counter[tuple[str, bool]] = Counter()  # (correlation, whether it has a device number)
         self.lanes: dict[tuple[str, str, str], list[tuple[float, float]]] = {}  # (pid, tid, name) -> stamps, lengths
 
     def feed(self, row: WholeEvent, ts: float) -> None:
@@ -112,16 +112,17 @@ class StockTab:
         elif cat in _KERNELS:
             seen["copies"] += 1
         elif cat == "runtime":
-            self.launched[args.correlation] = args.external_id
+            self.launched[_named(args.correlation)] = _named(args.external_id)
         if step:
             number = whole(name.split("#")[1])
             seen["step_number"] += number is None
-            self.steps |= set() if number is None else {number}
+            if number is not None:
+                self.first_step = number if self.first_step is None else min(number, self.first_step)
             seen["device_step"] += cat == "gpu_user_annotation"
         if step or module or cat in _OPERATORS or cat in _ANNOTATIONS:
             seen["host"] += step or cat in _OPERATORS
             seen["host_tid"] += whole(None if row.tid is UNSET else row.tid) is None
-            (self.others if step or module else self.operators).add(None if module else args.external_id)
+            (self.others if step or module else self.operators).add(_named(None if module else args.external_id))
 
     def _kernel(self, row: WholeEvent, name: str, ts: float, args: _Args) -> None:
         seen, device = self.seen, args.device
@@ -130,13 +131,13 @@ class StockTab:
             seen["device_no_number"] += 1
         elif device is not None and not -_DEVICES <= device < _DEVICES:
             seen["device_64"] += 1
-        self.kernels[args.correlation, device is not None] += 1
+        self.kernels[_named(args.correlation), device is not None] += 1
         if isinstance(row.dur, (int, float)) and np.isfinite(ts):
             self.lanes.setdefault((str(row.pid), str(row.tid), name), []).append((ts, float(row.dur)))
 
     def lost_without_device(self) -> int:
         """Count launched kernels without a device number; they abort loading, unlaunched ones do not."""
-        known = self.operators | self.others | {0}
+        known = self.operators | self.others | {_named(0)}
         return sum(
             count
             for (correlation, numbered), count in self.kernels.items()
@@ -176,3 +177,9 @@ class StockTab:
             total += int((end - start).sum())
             ran += union(start, end).total_ns
         return beside, total / ran if ran else 1.0
+
+
+def _named(identifier: Any) -> str:
+    """Return an identifier as text, as `Interner` has it; 7 and 7.0 are one, as in the loader, but not 7 and "7"."""
+    same = isinstance(identifier, bool) or (isinstance(identifier, float) and identifier.is_integer())
+    return repr(int(identifier) if same else identifier)

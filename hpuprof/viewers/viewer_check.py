@@ -163,7 +163,7 @@ def check_file(path: str | Path) -> Checked:
         report.add(CHROME, FAILS, 1, "a displayTimeUnit other than ms or ns aborts loading")
     _viewer_rows(report, seen)
     _tensorboard(report, log, seen, plan)
-    _sizes(report, log.bytes_read, first_step=min(seen.tab.steps, default=0))
+    _sizes(report, log.bytes_read, first_step=seen.tab.first_step or 0)
     return report.finish(log.bytes_read, seen.rows)
 
 

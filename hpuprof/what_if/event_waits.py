@@ -34,13 +34,14 @@ class RecordedWaits:
         syncs, host = trace.syncs, trace.host
         recording = np.flatnonzero(host.kind == HostKind.RUNTIME)
         recording = recording[among(host.correlation[recording], syncs.record)]
-        when = dict(zip(host.correlation[recording].tolist(), host.start[recording].tolist(), strict=True))
-        when.pop(-1, None)
+        # By text, see `Interner`.
+        when = dict(zip(map(str, host.correlation[recording].tolist()), host.start[recording].tolist(), strict=True))
+        when.pop("-1", None)
         columns = (syncs.correlation, syncs.kind, syncs.stream, syncs.waits_on, syncs.record)
         self._waits = {
-            (correlation, kind): (stream, waits_on, when[record])
+            (str(correlation), kind): (stream, waits_on, recorded)
             for correlation, kind, stream, waits_on, record in zip(*(c.tolist() for c in columns), strict=True)
-            if record in when
+            if (recorded := when.get(str(record))) is not None
         }
         self.calls = syncs.correlation[syncs.kind == SyncKind.STREAM_WAIT]
         """Correlations of the calls that make a stream wait, whether the trace names the event or not."""
@@ -50,7 +51,7 @@ class RecordedWaits:
 
     def of_stream(self, correlation: int, called: int) -> tuple[int, int] | None:
         """Return the row that a call at `called` made wait, and the row that it waits for; None: not recorded."""
-        found = self._waits.get((correlation, int(SyncKind.STREAM_WAIT)))
+        found = self._waits.get((str(correlation), int(SyncKind.STREAM_WAIT)))
         if found is None:
             return None
         stream, waits_on, recorded = found
@@ -60,7 +61,7 @@ class RecordedWaits:
 
     def of_host(self, correlation: int) -> int:
         """Return the row that the host waited for in a call; -1: not recorded."""
-        found = self._waits.get((correlation, int(SyncKind.EVENT)))
+        found = self._waits.get((str(correlation), int(SyncKind.EVENT)))
         return -1 if found is None else self._last(found[1], found[2])
 
     def _last(self, stream: int, before: int) -> int:

@@ -457,10 +457,10 @@ def _mixed(actions: Actions, op_action: Ints, op_name: Ints, recipe: Ints) -> fl
     handed: dict[int, list[int]] = {}
     for action, name in zip(op_action[known].tolist(), op_name[known].tolist(), strict=True):
         handed.setdefault(action, []).append(name)
-    by_id: dict[int, Counter[tuple[int, ...]]] = {}
+    by_id: dict[str, Counter[tuple[int, ...]]] = {}
     for action, names in handed.items():
         if action >= 0 and actions.stop[action] - actions.first[action] == 1 and recipe[actions.first[action]] >= 0:
-            by_id.setdefault(int(recipe[actions.first[action]]), Counter())[tuple(names)] += 1
+            by_id.setdefault(str(recipe[actions.first[action]]), Counter())[tuple(names)] += 1
     total = sum(sum(seen.values()) for seen in by_id.values())
     return 1.0 - sum(max(seen.values()) for seen in by_id.values()) / total if total else 0.0
 

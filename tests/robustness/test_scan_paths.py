@@ -149,7 +149,7 @@ def test_columns_by_hand():
         codes.update(interner)
     assert names == {"aten::mm": 0, "Mé": 1}
     assert list(inputs) == [b"[[2, 3], []]\0\0\0\0\0"]
-    assert tracks == {(7, "main"): 0, (None, None): 1}
+    assert tracks == {("7", "main"): 0, ("None", "None"): 1}
 
 
 def test_rows_of_a_kind_are_decoded_once():

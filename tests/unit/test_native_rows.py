@@ -170,6 +170,22 @@ def test_intervals_out_of_order_do_not_write_past_the_end():
         native.combine_intervals("and", np.zeros((2, 18), np.int64), whole, whole)
 
 
+def test_tracks_and_times_past_63_bits_are_refused():
+    """Reading lets no such trace through."""
+    start, end = np.zeros(2, np.int64), np.full(2, 2**40)
+    nesting = forest(np.arange(2), np.array([0, 2**20], np.int32), start, end)
+
+    def computed() -> list[Any]:
+        assert nesting.innermost(nesting.track, start).tolist() == [0, 1]
+        with pytest.raises(OverflowError, match="more than 63 bits"):
+            nesting.innermost(np.array([0, 2**23], np.int32), start)
+        with pytest.raises(OverflowError, match="more than 63 bits"):
+            _ = forest(np.arange(2), np.array([0, 2**23], np.int32), start, end)._open
+        return []
+
+    both(computed)
+
+
 def test_a_deep_forest_takes_no_longer_than_a_flat_one():
     count = 200_000
     track, start = np.zeros(count, np.int32), np.arange(count)

@@ -152,3 +152,36 @@ def test_a_trace_of_an_npu_names_its_processes_first(tmp_path):
         trace.event(ph="X", name="MatMul", pid=pid, tid=3, ts="40.500", dur=8, args={"connection_id": 4})
     read = trace.trace(tmp_path)
     assert (read.family, len(read.host), len(read.device)) == ("npu", 3, 1)
+
+
+def test_more_threads_than_fit_into_so_long_a_time_are_refused(tmp_path: Path):
+    """Rows of all threads are sorted by one number each, of 63 bits."""
+    day_us, b = 24 * 3600 * 1_000_000, TraceBuilder()
+    for thread in range(36_000):
+        b.host("a", 0, 1, thread=(1, thread))
+    b.host("early", -day_us, 1, thread=(1, 0)).host("late", day_us, day_us, thread=(1, 0))
+    with pytest.raises(TraceFormatError, match=r"36,000 threads over 72 hours are more"):
+        b.trace(tmp_path)
+
+
+def test_a_thread_is_one_in_numbers_and_in_text(tmp_path: Path):
+    b = TraceBuilder().event(ph="B", name="b", cat="cpu_op", pid="7", tid=1, ts=4)
+    for pid, tid in ((7, 1), ("7", "1"), (7, "1")):
+        b.host("a", 0, 1, thread=(pid, tid))
+    trace = b.event(ph="E", name="b", cat="cpu_op", pid=7, tid=1, ts=6).trace(tmp_path)
+    assert [(t.pid, t.tid, t.os_thread) for t in trace.tracks] == [("7", "1", "7/1")]
+    assert len(trace.host) == 4
+
+
+def test_a_process_number_with_decimals_is_that_number(tmp_path: Path):
+    """Tools that read rows into tables of floats write them so."""
+    trace = TraceBuilder().host("a", 0, 1, thread=(7.0, 1)).trace(tmp_path)
+    assert trace.tracks[0].os_thread == "7/1"
+
+
+def test_a_number_of_a_collective_is_the_same_however_it_is_written(tmp_path: Path):
+    b = TraceBuilder()
+    for i, elements in enumerate((8, "8", 8.0)):
+        b.host("nccl:all_reduce", i, 1, **{"In msg nelems": elements, "dtype": "Float"})
+    trace = b.trace(tmp_path)
+    assert [note.in_bytes for note in trace.comms] == [32]

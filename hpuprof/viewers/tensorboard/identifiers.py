@@ -39,7 +39,8 @@ class Identifiers:
         self.next_correlation = 1 + int(max(host.correlation.max(initial=0), device.correlation.max(initial=0)))
         self.by_thread = {f"{t.pid}/{t.tid}": i for i, t in enumerate(trace.tracks)}
         ids, count = np.unique(host.external[self.nesting.rows], return_counts=True)
-        self.sound = set(ids[(count == 1) & (ids > 0)].tolist())  # identifiers that name one operator
+        # Identifiers that name one operator; as text, see `Interner`.
+        self.sound = set(map(str, ids[(count == 1) & (ids > 0)].tolist()))
         self.own_place = np.full(len(host), -1, dtype=np.int64)  # of operators, in `nesting`
         self.own_place[self.nesting.rows] = np.arange(len(self.nesting.rows))
         self.around: dict[int, int] = {}  # host row -> innermost operator around it, in `nesting`
@@ -79,7 +80,7 @@ class Identifiers:
             return None
         host, operator = self.trace.host, int(self.nesting.rows[place])
         external = int(host.external[operator])
-        return external if external in self.sound else self._amend(operator)
+        return external if str(external) in self.sound else self._amend(operator)
 
     def _amend(self, operator: int) -> int:
         """Give an operator a unique identifier."""
@@ -101,12 +102,12 @@ class Identifiers:
         calls = np.unique(self.links.launch[linked])
         place = nesting.innermost(host.track[calls].astype(np.int32), host.start[calls])
         operator_of = {
-            int(host.external[o]): int(o) for o in nesting.rows.tolist() if int(host.external[o]) in self.sound
+            str(host.external[o]): int(o) for o in nesting.rows.tolist() if str(host.external[o]) in self.sound
         }
         right: dict[int, int] = {}
         for call, at in zip(calls.tolist(), place.tolist(), strict=True):
             named = int(host.external[call])
-            around = operator_of.get(named)
+            around = operator_of.get(str(named))
             begin = int(host.start[call])
             good = (
                 around is not None
@@ -121,7 +122,7 @@ class Identifiers:
             else:
                 operator = int(nesting.rows[at])
                 own = int(host.external[operator])
-                right[call] = own if own in self.sound else self._amend(operator)
+                right[call] = own if str(own) in self.sound else self._amend(operator)
             if named != right[call]:
                 self.amended.calls[self._key(int(host.track[call]), begin)] = right[call]
         for row in linked.tolist():
