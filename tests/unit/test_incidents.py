@@ -265,6 +265,21 @@ def test_i11_one_step_with_first_use_has_no_plan(tmp_path):
     assert not remedies(report)
 
 
+def test_i12_kernels_of_replays_without_markers_are_ranked_and_graphs_not_recommended(tmp_path):
+    out = TraceBuilder()
+    for launch in range(40):
+        at = 36_000.0 * launch
+        out.host("hipGraphLaunch", at, 100, cat="cuda_runtime", correlation=launch + 1)
+        for i in range(100):
+            out.device(f"k{i % 4 and i % 3}", at + 200 + 340 * i, 339, correlation=launch + 1)
+    report = analyzed(out, tmp_path)
+    assert report.headline.bound == "device"
+    assert busy_fraction(report) == pytest.approx(33.9 / 36, abs=0.01)
+    assert [k.name for k in report.data.kernels] == ["k0", "k1", "k2"]
+    assert report.graph_mode.verdict == "no"
+    assert "graphs" not in remedies(report)
+
+
 def test_i13_waits_on_streams_occupy_nothing(tmp_path):
     out = TraceBuilder()
     for step in range(8):
@@ -323,6 +338,26 @@ def test_i16_stamps_beyond_a_double_keep_their_order(base, tmp_path):
     report = analyzed(f'{{{header}"traceEvents": [{",".join(rows)}]}}', tmp_path)
     assert report.data.files[0].device_busy_ns == 100 * 951
     assert not named(report, "HP156")
+
+
+def test_i17_a_recorded_step_alone_does_not_promise_a_gain(tmp_path):
+    """583 operators of 52 us launch kernels of 30 us: idle as recorded, hardly so without the profiler."""
+    out = TraceBuilder()
+    for step in range(6):
+        at = 30_500.0 * step
+        out.step(step, at, 30_500)
+        for i in range(583):
+            begin = at + 52 * i
+            out.host("aten::linear", begin, 50)
+            for inner, name in enumerate(("aten::t", "aten::transpose", "aten::as_strided")):
+                out.host(name, begin + 2 + 2 * inner, 20 - 4 * inner)
+            out.host("aten::addmm", begin + 24, 25)
+            out.kernel("gemm", begin + 42, 30, launch=begin + 34, call_dur=8)
+    report = analyzed(out, tmp_path)
+    assert named(report, "HP122")
+    low, high = report.graph_mode.speedup.low, report.graph_mode.speedup.high
+    assert low < 1.05 < high, "next to no gain is possible"
+    assert report.graph_mode.verdict != "yes"
 
 
 @pytest.mark.parametrize(
