@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints, any_of, first_of, median, stable_order
-from hpuprof.model.intervals import Intervals, contains, measure, union, union_of
+from hpuprof.model.intervals import Intervals, contains, intersect, measure, union, union_of
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
 from hpuprof.model.schema import Activity, Cause, DeviceKind
 from hpuprof.what_if.constants import constants_for, least_kernel_scale
@@ -25,6 +25,8 @@ GAIN, LOSS = 1.05, 0.99
 LIKELY = 1.25
 """From this speed-up by launch idle time alone, a gain is likely: NVIDIA's guide on CUDA graphs expects none above 95 %
 busy (`GAIN`) and a likely one below 80 %."""
+LONG_IDLE = 0.1
+"""Share of the steps from which an idle stretch is long; by judgement."""
 MIN_ROWS = 4
 """Fewer device rows bound nothing: as `analysis.evidence.MIN_ROWS`, one of them may be most of the time."""
 _ONE_OFF = (Cause.COMPILATION, Cause.FIRST_USE)
@@ -72,7 +74,13 @@ def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
         paced_ns=_paced(view, windows),
         one_off_fraction=one_off_fraction,
         rows=len(rows),
+        long_idle_ns=_long_idle(view, windows),
     )
+
+
+def _long_idle(view: RankView, windows: Intervals) -> int:
+    stretches = intersect(view.gaps.idle, windows).dur
+    return int(stretches[stretches >= LONG_IDLE * windows.total_ns].sum())
 
 
 def _idle(view: RankView, windows: Intervals, causes: Sequence[Cause]) -> int:

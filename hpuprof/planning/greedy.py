@@ -199,29 +199,33 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             if clearing:
                 _, candidate, with_it = max(clearing, key=lambda found: found[0])
             else:
-                _, candidate, with_it = self._easier(gains, candidate, done, few, share)
+                _, candidate, with_it = self._easier(gains, candidate, done)
             taken.append(candidate)
             share = with_it
         return taken
 
     def _easier(
-        self,
-        gains: Sequence[tuple[float, Priced, Floats]],
-        best: Priced,
-        done: Sequence[Change],
-        few: Pricing,
-        share: Floats,
+        self, gains: Sequence[tuple[float, Priced, Floats]], best: Priced, done: Sequence[Change]
     ) -> tuple[float, Priced, Floats]:
         """Return what to take first: the best change, or one of less effort that saves nearly as much of the same."""
-        chosen = next(found for found in gains if found[1] is best)
+        base = self.pricing.base
+
+        def gain(*candidates: Priced) -> float:
+            """Return what changes save, as a row tells it: medians of step times apart, over the one now."""
+            told = self._told(candidates[0], first=not done) if len(candidates) == 1 else None
+            before = base * (self.pricing.share(done) if done else 1.0)
+            after = base * self.pricing.share([*done, *(candidate.change for candidate in candidates)])
+            after = after if told is None else base * (1.0 - told)
+            return float((median(before) - median(after)) / max(median(base), 1.0))
+
+        most = gain(best)
         for found in sorted(gains, key=lambda found: (found[1].remedy.effort, -found[0])):
-            gain, candidate, _ = found
-            if candidate.remedy.effort >= best.remedy.effort or gain < NEARLY * chosen[0]:
+            easier = found[1]
+            if easier.remedy.effort >= best.remedy.effort or (saved := gain(easier)) < NEARLY * most:
                 continue
-            both = float(median(share - few.share([*done, candidate.change, best.change])))
-            if gain + chosen[0] - both > OVERLAP * min(gain, chosen[0]):
+            if saved + most - gain(easier, best) > OVERLAP * min(saved, most):
                 return found
-        return chosen
+        return next(found for found in gains if found[1] is best)
 
     def _tried(
         self, open_ones: Sequence[Priced], done: Sequence[Change], few: Pricing, share: Floats

@@ -154,3 +154,19 @@ def test_what_clears_the_way_for_graphs_comes_before_them(tmp_path):
         found[read] = [row.remedy for row in rows if row.order is not None and row.remedy in ("graphs", "read_backs")]
     assert found[False] == ["graphs"]
     assert found[True] == ["read_backs", "graphs"]
+
+
+@pytest.mark.parametrize(("idle", "priced"), [(50, True), (600, False)])
+def test_a_pass_that_mostly_waits_for_one_call_stands_for_no_other(idle, priced, tmp_path):
+    """A function that compiles at its first call, before 160 us of launches and between them."""
+    out = TraceBuilder().host("forward", 0, 10).kernel("gemm", 12, 10, launch=2)
+    out.host("TorchScript", 30, idle)
+    report = analysed(launching(out, 40 + idle, count=12), tmp_path)
+    assert [row.reason == "first_use" for row in report.data.plan][:1] == [not priced]
+    if not priced:
+        assert "long stretches" in to_card(report)
+
+
+def test_a_pass_of_few_rows_prices_nothing(tmp_path):
+    report = analysed(launching(TraceBuilder(), 0, count=6), tmp_path)
+    assert {row.reason for row in report.data.plan} == {"few_rows"}
