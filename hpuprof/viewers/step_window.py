@@ -12,7 +12,7 @@ from hpuprof.errors import InsufficientDataError, TraceFormatError, UsageError
 from hpuprof.ingest.read import read_trace
 
 _NUMBER = re.compile(r"#(\d{1,18})$")
-_TEXT = re.compile(r"(\d*)(:?)(\d*)")
+_TEXT = re.compile(r"(\d{0,18})(:?)(\d{0,18})")
 
 
 @dataclass(frozen=True)
