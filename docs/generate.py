@@ -123,7 +123,7 @@ def cli() -> str:
         "| 0 | analysed, and every gate passed |",
         "| 1 | a gate failed, or a check of `hpuprof doctor`; nothing else exits with 1 |",
         "| 2 | called wrongly: usage, settings, output, missing extra |",
-        "| 3 | the input cannot answer: nothing found, unreadable, ranks in conflict, nothing comparable, losses under `--strict`, a gate that cannot be evaluated |",
+        "| 3 | the input cannot answer: nothing found, unreadable, too large for the memory, ranks in conflict, nothing comparable, losses under `--strict`, a gate that cannot be evaluated |",
         "| 70 | a bug in hpuprof |",
         "| 130, 141 | interrupted (Ctrl-C), broken pipe |",
         "| 143, 129 | ended by SIGTERM, by SIGHUP: workers end and temporary files go, as after Ctrl-C; a second signal ends it at once |",

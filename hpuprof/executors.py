@@ -26,6 +26,7 @@ from hpuprof.messages import told
 
 if TYPE_CHECKING:  # starting processes takes time to import
     from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing.process import BaseProcess
     from multiprocessing.synchronize import Event
 
 T = TypeVar("T")
@@ -204,14 +205,16 @@ class _Run(Generic[T, R]):
                 yield i, self._alone(i)
 
     def _alone(self, number: int) -> R | Lost:
-        with _pool(1) as (pool, _):
-            try:
+        processes: list[BaseProcess] = []
+        try:
+            with _pool(1) as (pool, _):
                 with _undisturbed():
                     future = pool.submit(self.work, self.items[number])
+                processes += (getattr(pool, "_processes", None) or {}).values()
                 (future,) = _finished([future])
                 result = future.result()
-            except BrokenExecutor:
-                return Lost("the worker process died even when run alone; out of memory?")
+        except BrokenExecutor:
+            return Lost(f"the worker process {_end_of(processes)} even when run alone")
         self.journal.notes["a worker process died; its work was repeated"] += 1
         return result
 
@@ -280,6 +283,14 @@ def _finished(futures: Iterable[Future[R]]) -> set[Future[R]]:
         done = wait(futures, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done
         if done:
             return done
+
+
+def _end_of(processes: Sequence[BaseProcess]) -> str:
+    """Say how a worker ended, for which its pool has waited: the system ends one with SIGKILL when memory runs out."""
+    code = processes[0].exitcode if processes else None
+    if code == -signal.SIGKILL:
+        return "was killed (SIGKILL), as the system does when memory runs out,"
+    return f"crashed (signal {-code})" if code is not None and code < 0 else "died"
 
 
 def _begin(started: Event, new_objects: int) -> None:
