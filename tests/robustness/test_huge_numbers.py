@@ -33,6 +33,7 @@ COMMANDS = {
     "slices": ["export", "{}", "--table", "slices", "--redact"],
     "merge": ["merge", "{}", "-o", "merged.json"],
     "merge of steps": ["merge", "{}", "-o", "merged.json", "--steps", "1:3", "--critical"],
+    "view": ["view", "{}", "--no-open"],
     "check": ["check", "{}"],
     "convert": ["convert", "{}", "-o", "tab"],
 }
@@ -88,6 +89,8 @@ def trace() -> TraceBuilder:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_huge_number_costs_no_run(run, tmp_path, monkeypatch, command, value):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hpuprof.viewers.serving.perfetto_files", lambda: tmp_path)
+    monkeypatch.setattr("hpuprof.viewers.serving.Viewer.serve_forever", lambda _: None)
     path = Path("t.pt.trace.json")
     path.write_text(trace().text().replace(f'"{_HUGE}"', VALUES[value]))
     code, out, err = run(*(path if a == "{}" else a for a in COMMANDS[command]))
