@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         InputError,
         InsufficientDataError,
         MissingDependencyError,
+        NotEnoughMemoryError,
         NoTracesFoundError,
         OutputError,
         RankConflictError,
@@ -57,7 +58,7 @@ _HOME = {
     "recorder.lightning": "HPUProfiler",
     "recorder.plain": "Recording record",
     "errors": "ConfigError HpuprofError InputError InsufficientDataError MissingDependencyError NoTracesFoundError "
-    "OutputError RankConflictError TraceFormatError UsageError",
+    "NotEnoughMemoryError OutputError RankConflictError TraceFormatError UsageError",
 }
 _MODULE = {name: f"hpuprof.{module}" for module, names in _HOME.items() for name in names.split()}
 
@@ -72,6 +73,7 @@ __all__ = [
     "InsufficientDataError",
     "MissingDependencyError",
     "NoTracesFoundError",
+    "NotEnoughMemoryError",
     "OutputError",
     "RankConflictError",
     "Recording",

@@ -200,8 +200,10 @@ _ALL = (
         code="HP114",
         severity="error",
         title="A file could not be analysed",
-        cause="Not a trace file, or nothing in it could be read. The other files were analysed.",
-        remedy="Remove it or copy it again.",
+        cause="Not a trace file, nothing in it could be read, or there was not enough memory. The other files were "
+        "analysed.",
+        remedy="Remove it or copy it again; where memory ran out, use fewer workers (`--jobs 1`) or record fewer "
+        "steps.",
         lossy=True,
     ),
     Diagnostic(

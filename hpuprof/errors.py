@@ -115,6 +115,16 @@ class TraceFormatError(InputError):
         self.offset = offset
 
 
+class NotEnoughMemoryError(TraceFormatError):
+    """Memory ran out while a file was read or measured."""
+
+    code = "memory"
+
+
+_NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
+MEMORY_HINT = "record fewer steps, use fewer workers (--jobs 1), or a machine with more memory"
+
+
 class RankConflictError(InputError):
     """Two files claim the same rank, stage, action and window; `paths` lists both."""
 
@@ -129,6 +139,13 @@ class InsufficientDataError(InputError):
     """The traces hold no steps, or no device rows, for what was asked."""
 
     code = "insufficient-data"
+
+
+def memory_ran_out(error: BaseException) -> bool:
+    """Whether an exception is for lack of memory: also those of loading a library and of starting a thread."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, (ImportError, RuntimeError, OSError)) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, most: int = 3, quote: str = "") -> str:

@@ -144,7 +144,7 @@ class _Run(Generic[T, R]):
 
     def in_processes(self, numbers: Sequence[int], jobs: int) -> Iterator[tuple[int, R | Lost]]:
         """Yield results. When a worker dies, the others go on; its item runs again at the end, alone."""
-        waiting, killed = deque(numbers), list[int]()
+        waiting, killed = deque(numbers), dict[int, str]()
         while waiting:
             before = len(waiting)
             yield from self._in_new_processes(waiting, jobs, killed)
@@ -156,11 +156,11 @@ class _Run(Generic[T, R]):
         for i in sorted(killed):
             yield i, self._alone(i)
 
-    def _in_new_processes(self, waiting: deque[int], jobs: int, killed: list[int]) -> Iterator[tuple[int, R]]:
-        """Yield results of waiting items from up to `jobs` new processes; `killed` gets items whose process died.
+    def _in_new_processes(self, waiting: deque[int], jobs: int, killed: dict[int, str]) -> Iterator[tuple[int, R]]:
+        """Yield results of waiting items from up to `jobs` new processes.
 
-        A process that died is not replaced: most run out of memory, and fewer need less. If none comes to life,
-        `waiting` stays as it is.
+        `killed` gets the items whose process died, and how it ended. A process that died is not replaced: most run out
+        of memory, and fewer need less. If none comes to life, `waiting` stays as it is.
         """
         workers: list[WorkerProcess] = []
         with DefaultSelector() as busy:
@@ -185,9 +185,12 @@ class _Run(Generic[T, R]):
                         worker, i = key.data
                         try:
                             result = worker.receive()
-                        except WorkerDiedError:
+                        except WorkerDiedError as death:
                             busy.unregister(worker)
-                            (killed if worker.alive else waiting).append(i)
+                            if worker.alive:
+                                killed[i] = str(death)
+                            else:
+                                waiting.append(i)
                             continue
                         if result is None:
                             continue
@@ -205,14 +208,11 @@ class _Run(Generic[T, R]):
                     worker.close()
 
     def _alone(self, number: int) -> R | Lost:
-        killed: list[int] = []
+        killed: dict[int, str] = {}
         results = list(self._in_new_processes(deque([number]), 1, killed))
         if not results:
-            return Lost(
-                "the worker process died even when run alone; out of memory?"
-                if killed
-                else "the worker process died, and no other can be started"
-            )
+            ended = killed.get(number, "died at once")
+            return Lost(f"the worker process {ended} even when run alone")
         self.journal.notes["a worker process died; its work was repeated"] += 1
         return results[0][1]
 

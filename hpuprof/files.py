@@ -2,7 +2,8 @@
 
 Opens regular files only: reading a pipe could block forever, a device may never end. A written file appears under its
 name whole or not at all. A scratch folder is in use while a process holds the lock of the file in it; the system
-releases the lock of a process that dies, and the next run removes what it left.
+releases the lock of a process that dies, and the next run removes what it left. Temporary files beside outputs are
+locked and removed alike.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +25,7 @@ from hpuprof.errors import OutputError, TraceFormatError, UsageError
 
 _PREFIX = "hpuprof-"
 _HELD = ".held"
+_UNTOUCHED_S = 60
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -111,19 +115,48 @@ def check_target(path: Path, *, force: bool, suffixes: tuple[str, ...] = (), wha
 def put_in_place(path: Path, *, mode: int = 0o666, folder: int | None = None) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path` that replaces it when the block ends, and vanishes when the block fails.
 
-    `folder`: a descriptor of the directory that `path` is a name in. The umask takes from `mode`, as for any new file.
-    Raises OSError.
+    `folder`: a descriptor of the directory that `path` is a name in; without one, what killed runs left of this file is
+    removed first. The umask takes from `mode`, as for any new file. Raises OSError.
     """
+    if folder is None:
+        _remove_left(path)
     aside = str(path.with_name(f".{path.name}.{os.urandom(4).hex()}"))
     handle = open(aside, "xb", opener=partial(os.open, mode=mode, dir_fd=folder))  # noqa: SIM115 closed below
     try:
         with handle:
+            with contextlib.suppress(OSError):  # a file system without locks: the file just stays after a kill
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield handle
         os.rename(aside, path, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(aside, dir_fd=folder)
         raise
+
+
+def _remove_left(path: Path) -> None:
+    """Remove temporary files of `put_in_place` that nobody has written to for a minute, and nobody holds."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}")
+    with contextlib.suppress(OSError):
+        left = [entry for entry in path.absolute().parent.iterdir() if name.fullmatch(entry.name)]
+        for entry in left:
+            # A file that was just made, or is just put in place, has no lock.
+            if time.time() - entry.lstat().st_mtime > _UNTOUCHED_S:
+                with contextlib.suppress(OSError), _nobodys(entry):
+                    entry.unlink()
+
+
+@contextmanager
+def _nobodys(path: Path) -> Iterator[None]:
+    """Hold the lock of a file of this user that no process holds. Raises OSError for any other."""
+    if path.lstat().st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "somebody else's", str(path))
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -152,17 +185,41 @@ def unwritable(place: Path | str, error: OSError, what: str = "cannot be written
 
 @contextmanager
 def scratch_folder(what: str) -> Iterator[Path]:
-    """Make a folder for the block, `hpuprof-WHAT-…` in the system's temporary folder. Raises OSError."""
+    """Make a folder for the block, `hpuprof-WHAT-…` in the system's temporary folder. Raises OutputError."""
     import tempfile
 
-    _remove_abandoned(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{what}-") as name:
+    place: Path | None = None
+    try:
+        place = Path(tempfile.gettempdir())
+        _remove_abandoned(place)
+        made = tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{what}-")
+    except OSError as error:
+        raise _no_scratch(place, error) from error
+    with made as name:
         folder = Path(name)
         with (folder / f"{_HELD}-soon").open("wb") as held:
             with contextlib.suppress(OSError):  # a file system without locks: the folder just stays after a kill
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 (folder / f"{_HELD}-soon").rename(folder / _HELD)  # never there without its lock
             yield folder
+
+
+@contextmanager
+def scratch_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file of a scratch folder. Raises OutputError that names the temporary folder, not what is made there."""
+    try:
+        with path.open("wb") as handle:
+            yield handle
+    except OSError as error:
+        raise _no_scratch(path.parent.parent, error) from error
+
+
+def _no_scratch(place: Path | None, error: OSError) -> OutputError:
+    where = f"{place}: " if place else ""
+    return OutputError(
+        f"{where}temporary files cannot be written: {error.strerror or error}",
+        hint="make room there, or set TMPDIR to another directory",
+    )
 
 
 def _remove_abandoned(place: Path) -> None:
@@ -172,9 +229,5 @@ def _remove_abandoned(place: Path) -> None:
         with contextlib.suppress(OSError):  # somebody else's, in use, or removed meanwhile
             if held.parent.is_symlink() or held.parent.stat().st_uid != os.geteuid():
                 continue
-            descriptor = os.open(held, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with _nobodys(held):
                 shutil.rmtree(held.parent, ignore_errors=True)
-            finally:
-                os.close(descriptor)

@@ -225,7 +225,6 @@ def _cut(found: int, shown: int, what: str, *, kept: str = "largest") -> list[Tr
 def _file_row(view: RankView, file: TraceFile) -> FileRow:
     trace, steps = view.trace, view.steps
     first = trace.first_device
-    memory = first.get("totalGlobalMem")
     inside = identity_inside(trace.header)
     busy = view.device.busy
     outside = subtract(busy, union(steps.timed.start, steps.timed.end)).total_ns
@@ -241,7 +240,7 @@ def _file_row(view: RankView, file: TraceFile) -> FileRow:
         host_name=str(inside["host"]) if "host" in inside else None,
         world_size=int(inside["world_size"]) if str(inside.get("world_size", "")).isdigit() else None,
         device_name=str(first["name"]) if "name" in first else None,
-        device_memory_bytes=int(memory) if isinstance(memory, (int, float)) and 0 < memory < 2**62 else None,
+        device_memory_bytes=trace.device_memory_bytes,
         family=trace.family,
         generation=trace.generation,
         mode=trace.mode,

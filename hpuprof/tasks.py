@@ -17,6 +17,7 @@ from hpuprof.cache import DEFAULTS, Cache, code_digest
 from hpuprof.errors import TraceFormatError, UsageError
 from hpuprof.files import IrregularFileError, unreadable_trace
 from hpuprof.ingest.discover import TraceFile
+from hpuprof.ingest.enough_memory import enough_memory
 from hpuprof.ingest.location import State, local_path, shown, state
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import CodecError, PackedPartial
@@ -69,7 +70,7 @@ class ReduceTask(msgspec.Struct, frozen=True):
             key = self.cache.key(file.path, before)
             forget_last(before.bytes)
             try:
-                with unhurried_memory():
+                with enough_memory(file.path), unhurried_memory():
                     result = PackedPartial.of(
                         reduce_trace(read_trace(file.path), replace(file, bytes=before.bytes), self.settings)
                     )

@@ -25,6 +25,7 @@ SERVING = threading.Event()
 """Set in a worker."""
 _ROOT = str(Path(__file__).absolute().parents[1])
 _LOOK_S = 1.0
+_END_S = 5.0
 _ALIVE = b"+"
 _FLAGS = {"-B": "dont_write_bytecode", "-E": "ignore_environment", "-s": "no_user_site"}
 
@@ -43,7 +44,7 @@ serve({new_objects})
 
 
 class WorkerDiedError(Exception):
-    """The process ended without a result."""
+    """The process ended without a result; the text says how."""
 
 
 class WorkerTracebackError(Exception):
@@ -99,7 +100,7 @@ class WorkerProcess:
         try:
             done, result, trace = pickle.load(self._results)  # noqa: S301  our own process wrote it
         except (EOFError, pickle.UnpicklingError):
-            raise WorkerDiedError from None
+            raise WorkerDiedError(self._end()) from None
         if done:
             return lambda: result
 
@@ -107,6 +108,19 @@ class WorkerProcess:
             raise result from WorkerTracebackError(f'\n"""\n{trace}"""')
 
         return fail
+
+    def _end(self) -> str:
+        """Say how the process ended: the system ends one with SIGKILL when memory runs out."""
+        import subprocess
+
+        try:
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:  # it closed its pipe and is of no use
+            self._process.kill()
+            code = self._process.wait()
+        if code == -signal.SIGKILL:
+            return "was killed (SIGKILL), as the system does when memory runs out,"
+        return f"crashed (signal {-code})" if code < 0 else "died"
 
     def kill(self) -> None:
         """End the process at once; between two pieces of work nothing is lost."""

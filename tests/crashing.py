@@ -62,7 +62,7 @@ def die_always_at_3(number):
     return number
 
 
-class DeadlyTask(DeepTask):
+class DeadlyTask(DeepTask, frozen=True):
     """Reduces files, and is killed by that of rank 3."""
 
     def __call__(self, item):

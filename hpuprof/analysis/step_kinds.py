@@ -155,7 +155,8 @@ def steps_per_update(trace: Trace, kinds: list[str]) -> int | None:
     if not any(kind.startswith((UPDATING, ACCUMULATING)) for kind in kinds):
         return None
     recorded = trace.header.get("hpuprof")
-    if isinstance(recorded, dict) and isinstance(every := recorded.get("accumulate_grad_batches"), int):
+    every = recorded.get("accumulate_grad_batches") if isinstance(recorded, dict) else None
+    if isinstance(every, int) and 0 < every < 2**31:
         return every
     often = np.diff(np.flatnonzero([kind.startswith(UPDATING) for kind in kinds]))
     return int(median(often)) if len(often) else None

@@ -85,9 +85,10 @@ def command(
     if source.as_json:
         click.echo(render(report, ".json"), nl=False)
     elif brief:
+        from hpuprof.ingest.location import shown
         from hpuprof.render.brief import to_brief
 
-        click.echo(to_brief(report, source.paths), nl=False)
+        click.echo(to_brief(report, () if redact else [shown(path) for path in source.paths]), nl=False)
     elif full or output is None:
         from hpuprof.render.card import to_card
         from hpuprof.render.text import to_text

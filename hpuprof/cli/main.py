@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from traceback import clear_frames
 from types import FrameType
 
 import click
@@ -150,9 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of stdout is gone; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.EXIT_BROKEN_PIPE
-    except Exception as error:  # the one broad except: anything that arrives here is a bug
+    except Exception as error:  # the one broad except: all but a lack of memory is a bug
         if os.environ.get("HPUPROF_DEBUG"):
             raise
+        if errors.memory_ran_out(error):
+            clear_frames(error.__traceback__)  # they hold what took it
+            words = "not enough memory for these traces"
+            return _fail(words, errors.MEMORY_HINT, "memory", errors.EXIT_INPUT, as_json=wants_json)
         detail = told(error)
         hint = "please report it; HPUPROF_DEBUG=1 shows the traceback"
         return _fail(f"a bug in hpuprof {__version__}: {detail}", hint, "bug", errors.EXIT_BUG, as_json=wants_json)

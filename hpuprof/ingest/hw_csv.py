@@ -26,6 +26,8 @@ from hpuprof.model.trace import Trace
 _TIME = "Timestamp[usec]"
 REQUIRED = ("Name", "Engine", "Event type", _TIME)
 _LINE_LIMIT = 1 << 20
+_MOST_DIGITS = 18
+"""Digits of a stamp beyond which no clock is; its exponent could ask for more memory than there is."""
 _ARGUMENTS = {"Data Type": "dataType", "Recipe ID": "recipeId", "HW Event description": "HW event name"}
 """What JSON traces of the device call the columns that the analysis reads."""
 _COMPUTE = tuple(engine.name for engine in ENGINES if engine.kind == DeviceKind.COMPUTE)
@@ -187,7 +189,7 @@ def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[t
             when = Decimal(row.get(_TIME) or "")
         except InvalidOperation:
             when = Decimal("NaN")
-        if not when.is_finite():
+        if not when.is_finite() or when.adjusted() > _MOST_DIGITS:
             normaliser.trouble("HP112", 1, "rows without a time stamp")
             continue
         if kind == "BEGIN":

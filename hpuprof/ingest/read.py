@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hpuprof import native
 from hpuprof.ingest.decode import EventStream
+from hpuprof.ingest.enough_memory import enough_memory
 from hpuprof.ingest.hw_csv import looks_like_hw_csv, read_hw_csv
 from hpuprof.ingest.location import shown
 from hpuprof.ingest.normalise import Normaliser
@@ -49,10 +50,10 @@ def _read_json(path: str | Path, *, exact: bool = False) -> Trace:
 def read_trace(path: str | Path) -> Trace:
     """Read one trace file of any dialect into a `Trace`.
 
-    Raises TraceFormatError if the file cannot be opened, is not a trace, or has no usable row; lesser problems go to
-    `Trace.health`.
+    Raises TraceFormatError if the file cannot be opened, is not a trace, or has no usable row, NotEnoughMemoryError if
+    memory does not suffice; lesser problems go to `Trace.health`.
     """
-    with reading(path):
+    with enough_memory(path), reading(path):
         head = read_head(path, _HEAD_BYTES)
         if looks_like_hw_csv(head[:_LINE_BYTES]):
             return read_hw_csv(path)

@@ -209,6 +209,12 @@ class Trace(Struct, frozen=True, eq=False, dict=True):
         devices = self.header.get("deviceProperties")
         return devices[0] if isinstance(devices, list) and devices and isinstance(devices[0], dict) else {}
 
+    @property
+    def device_memory_bytes(self) -> int | None:
+        """What the header tells of the first device's memory; None where that is nothing or no size."""
+        told = self.first_device.get("totalGlobalMem")
+        return int(told) if isinstance(told, (int, float)) and 0 < told < 2**62 else None
+
     @cached_property
     def end_ns(self) -> int:
         """The last end of any row, ns since the first row."""

@@ -16,15 +16,16 @@ import msgspec
 from hpuprof.arguments import Kind, checked, made_of
 from hpuprof.ingest.dialects import THREAD_WORDS
 from hpuprof.naming import parse_name
+from hpuprof.report.host_names import hosts
 from hpuprof.report.model import Report
-from hpuprof.report.secrets import hosts, keys
+from hpuprof.report.secrets import keys
 
-# A leading slash, ~, ./ or ../ and at least two parts; a drive; or a scheme. C++ puts paths between parentheses and
-# colons. Each part begins only after a character that cannot belong to it, so that a long name is read once and not
-# once from each of its characters.
+# A URL with all that follows, as its query may be a password; a leading slash, ~, ./ or ../ and at least two parts; or
+# a drive. C++ puts paths between parentheses and colons. Each part begins only after a character that cannot belong to
+# it, so that a long name is read once and not once from each of its characters.
 _STOP = r"\s'\"(),:;|<>*?\[\]{}`"
 _PATHS = re.compile(
-    rf"(?:(?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]+://[^{_STOP}]+(?::\d+)?[^{_STOP}]*"
+    r"(?:(?<![A-Za-z0-9+.-])(?:[A-Za-z0-9+.-]+://|(?:https?|s3|gs|ftp|ssh|git):/)[^\s\"<>`]*[^\s\"<>`'(),.:;*?\[\]{}|]"
     rf"|[A-Za-z]:\\[^{_STOP}]+|\\\\[^{_STOP}]+\\[^{_STOP}]+"
     rf"|(?<![\w/<>.)\]-])(?:~[\w.-]*|\.{{1,2}})?/(?:[^/{_STOP}]+/)+[^/{_STOP}]*"
     rf"|(?<![\w/<>.)\]-])~[\w.-]*/[^/{_STOP}]+"
@@ -32,7 +33,10 @@ _PATHS = re.compile(
     r"|so(?:\.\d+)*|ya?ml|toml|json|jsonl|csv|txt|log|ckpt|pth?|safetensors|gz|zip|tar|parquet|conf|cfg|ini|env|pem|key)"
     r"(?:(?=_\d+(?!\w))|(?![\w/])))"
 )
-_AT = re.compile(r"(?<![\w.@-])(?P<user>[A-Za-z][\w.-]*)@(?P<host>[A-Za-z][\w.-]*)")
+# A mailbox may have ' and + in its name (RFC 5322), of at most 64 characters, and begin with a digit.
+_AT = re.compile(
+    r"(?<![\w.@-])(?P<user>[A-Za-z][\w.'+%-]{0,63}(?=@[A-Za-z])|\d[\w.'+%-]{0,63}(?=@[\w-]+\.[A-Za-z]))@(?P<host>\w[\w.-]*)"
+)
 _HOME = re.compile(
     r"(?:/home/|/Users/|/users/|[A-Za-z]:\\Users\\|/scratch/|/work/users/|~)(?P<user>[\w.-]{2,})(?=[/\\]|$)"
 )
@@ -115,8 +119,10 @@ class Redactor:
 
     def learn_thread(self, text: str) -> None:
         """Learn the name of a process or thread, unless it is a usual one."""
+        if _usual(text):
+            return
         self.learn_name(text)
-        if not _usual(text) and text not in self._secrets["command"]:
+        if text not in self._secrets["command"]:
             self._add("thread", text)
 
     def _add(self, kind: str, secret: str) -> None:
@@ -165,9 +171,15 @@ class Redactor:
         return self._done[key]
 
     def _without(self, kind: str, spans: Iterable[tuple[int, int]], text: str) -> str:
-        """Return a text with tokens in place of secrets."""
+        """Return a text with tokens in place of secrets; spans that overlap are one."""
+        joined: list[list[int]] = []
+        for low, high in sorted(spans):
+            if joined and low < joined[-1][1]:
+                joined[-1][1] = max(high, joined[-1][1])
+            else:
+                joined.append([low, high])
         pieces, end = [], 0
-        for low, high in spans:
+        for low, high in joined:
             pieces += [text[end:low], self._token(kind, text[low:high])]
             end = high
         return "".join([*pieces, text[end:]])
@@ -187,12 +199,12 @@ class Redactor:
     def window(self, text: str) -> str:
         """Return a window's name, or its token when its words are not the recorder's."""
         usual = all(word in WINDOW_WORDS for word in _WORD.findall(text.lower()))
-        return text if usual else self._token("window", text)
+        return self.text(text, name=False) if usual else self._token("window", text)
 
     def thread(self, text: str) -> str:
         """Return the name of a process or thread, or its token."""
         if _usual(text):
-            return text
+            return self.text(text, name=False)  # there may be an address among usual words
         return self.text(text) if _COMMAND.search(text) else self.whole("thread", text)
 
 

@@ -1,74 +1,89 @@
-"""Finds host addresses and access keys in a text, in linear time; `hpuprof.report.redact` replaces them."""
+"""Finds access keys, tokens and passwords in a text, in linear time; `hpuprof.report.redact` replaces them."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator
-from ipaddress import IPv6Address, IPv6Network, ip_address
+from itertools import pairwise
 
-# Wide patterns; `ip_address` decides on their matches. Underscores are not part of an address and may adjoin it.
-_V4 = r"\d{1,3}(?:\.\d{1,3}){3}"
-_CANDIDATE = re.compile(
-    r"(?<![0-9A-Za-z:])(?P<mac>[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){5,19})(?![0-9A-Za-z:])"
-    rf"|(?<![0-9A-Za-z:.])(?P<v6>(?:[0-9A-Fa-f]{{0,4}}:){{2,7}}(?:{_V4}|[0-9A-Fa-f]{{1,4}}|(?<=::))(?:%[0-9A-Za-z]+)?)"
-    r"(?![0-9A-Za-z]|:[0-9A-Fa-f:]|\.\d)"
-    rf"|(?<![\d.])(?P<v4>{_V4})(?!\.?\d)"
-    r"|(?<![0-9A-Za-z])(?P<name>ip-\d{1,3}(?:-\d{1,3}){3})(?!\d)"  # AWS host names
-)
-_NAT64 = IPv6Network("64:ff9b::/96")
-_VERSIONED = re.compile(
-    r"(?i)(?:^|[\W_])(?:v|ver|version|release|build|cuda|cudnn|cublas\w{0,3}|nccl|rccl|hccl|oneccl|onednn|mkl|rocm|hip|miopen|"
-    r"synapse(?:ai)?|habana\w{0,12}|driver|firmware|fw|torch\w{0,9}|pytorch|triton|python|lightning|linux|kernel|ofed|libfabric|"
-    r"ucx|efa|mpi|openmpi)[ \t:=/_-]{0,3}v?$"
-)
 _KEYS = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
+    r"(?P<block>-{4,5} ?BEGIN [A-Z0-9 ]{1,60}-{4,5}.*?(?:-{4,5} ?END [A-Z0-9 ]{1,60}-{4,5}|\Z))"
+    r"|(?<![A-Za-z0-9])(?:"
     r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}"  # GitHub
-    r"|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}"  # GitLab, Slack
-    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}"  # AWS, Google
+    r"|gl(?:pat|ptt|dt|rt|cbt|soat|imt|ft|agent)-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{10,}"  # GitLab, Slack
+    r"|A(?:KI|SI|BI|CC|GP|ID|RO|NP)A[0-9A-Z]{16}|(?:FwoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9+/%]{8,}=*"  # AWS
+    r"|AIza[\w-]{35}|GOCSPX-[\w-]{16,}|ya29\.[\w.-]{16,}|1//0[\w-]{20,}"  # Google
     r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-[\w-]{16,}|sk-[\w-]{20,}"  # Hugging Face, npm, PyPI, OpenAI
-    r"|eyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)*"  # JSON web tokens (RFC 7519): a header that begins with {"
+    r"|nvapi-[\w-]{16,}|dapi[0-9a-f]{32}(?:-\d)?|wandb_v\d_\w{16,}"  # NVIDIA, Databricks, Weights & Biases
+    r"|SG\.[\w-]{16,}\.[\w-]{16,}|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}"  # SendGrid, Stripe
+    r"|hv[sb]\.[\w-]{20,}|dckr_pat_[\w-]{20,}|gsk_[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{30,}"  # Vault, Docker, Groq
+    r"|eyJ[\w-]{6,1000}\.[\w-]{6,}(?:\.[\w-]*)*"  # JSON web tokens (RFC 7519): a header that begins with {"
+    r"|AAAA[A-Za-z0-9+/]{16,}=*"  # an SSH key (RFC 4253): begins with its kind's length in four bytes
     r")"
+    r"|(?i:(?<![A-Za-z])(?:proxy-)?authorization\b[\"']?\s{0,3}[:=]\s{0,3})(?P<header>[^\r\n]+)"
+    r"|(?i:(?<![A-Za-z])bearer\s{1,3})(?P<bearer>[A-Za-z0-9+/._~-]{8,}=*)"
+    r"|(?i:(?<![A-Za-z])basic\s{1,3})(?P<basic>[A-Za-z0-9+/]{4,}=*)"
+    r"|(?i:password|passwd|passphrase|(?:api|access|account|private|secret|subscription)[_-]?key|client[_-]?secret"
+    r"|secret[_-]?access[_-]?key|(?:private|access|auth|session|security|refresh|id|api|secret|bot)[_-]?token"
+    r"|x-amz-(?:signature|credential)|(?<![A-Za-z])(?:secret|sig|signature|pwd|token)(?![A-Za-z]))"
+    r"[\"']?\s{0,3}(?:=(?!=)|:(?!:))\s{0,3}[\"']?(?P<value>[^\s\"'&;,<>(){}\[\]]{4,})",
+    re.DOTALL,
 )
+_MANGLED_OR_LONG = re.compile(
+    r"_Z[A-Z0-9][\w.$]*"  # a C++ name as compilers write it, which looks as random
+    r"|(?<![A-Za-z0-9+/])(?P<long>[A-Za-z0-9+/]{32,}={0,2})"
+)
+_HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
+_TURNS = 0.45
+"""Share of neighbours of different kinds (a, A, 0, sign) in a random text: 0.62 of base 64, below 0.45 in long words of
+torch's names, such as FloatOrHalfToFused8BitRowwiseQuantizedSBFloatAvx2."""
+_AWS_TURNS = 0.3
+"""The same for AWS's secret keys, which have 40 characters, a sign among them."""
 
 
 def keys(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of access keys and tokens, in the forms that their issuers document."""
-    for match in _KEYS.finditer(text):
-        yield match.span()
+    """Yield the spans of access keys and tokens; they may overlap.
 
-
-def hosts(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of host addresses: IPv4, IPv6, hardware.
-
-    Four small numbers after a library's name or the word version are a version, unless they are private or followed by
-    a port. C++ names such as `c10::add` fall into reserved parts of IPv6 and are skipped.
+    They have the form that their issuer documents, stand after a word such as `password=`, or are long and random.
     """
-    for match in _CANDIDATE.finditer(text):
-        if match["v4"] is not None:
-            found = _is_v4(match["v4"], text[max(0, match.start() - 32) : match.start()], text[match.end() :][:2])
-        elif match["v6"] is not None:
-            found = _is_v6(match["v6"])
-        else:
-            found = True
-        if found:
+    yield from _issued(text)
+    yield from _random(text)
+
+
+def _issued(text: str) -> Iterator[tuple[int, int]]:
+    for match in _KEYS.finditer(text):
+        kind = match.lastgroup
+        if kind in (None, "block"):
             yield match.span()
+        elif kind and _is_value(kind, match[kind], match[0].lower()):
+            yield match.span(kind)
 
 
-def _is_v4(text: str, before: str, after: str) -> bool:
-    try:
-        address = ip_address(text)
-    except ValueError:
+def _is_value(kind: str, found: str, whole: str) -> bool:
+    """Whether what stands after `Basic`, `Bearer` or a key's name is a secret, rather than a word or a count."""
+    if kind == "basic":
+        bare = found.rstrip("=")
+        plain = b64decode(bare + "=" * (-len(bare) % 4)) if len(bare) % 4 != 1 else b""
+        return plain.isascii() and b":" in plain
+    if kind == "bearer":
+        return len(found) >= 20 or any(map(str.isdigit, found))
+    return kind == "header" or "pass" in whole or not found.replace(".", "").isdigit()
+
+
+def _random(text: str) -> Iterator[tuple[int, int]]:
+    for match in _MANGLED_OR_LONG.finditer(text):
+        if (found := match["long"]) is not None and _is_random(found):
+            yield match.span("long")
+
+
+def _is_random(word: str) -> bool:
+    digits = sum(map(str.isdigit, word))
+    if _HEX.fullmatch(word):  # 0d1d2d3d..., as Triton ends its names, has few kinds of letters
+        return digits >= 4 and len(set(word) - set("0123456789")) >= 4
+    upper, lower = sum(map(str.isupper, word)), sum(map(str.islower, word))
+    if min(upper, lower) < 0.1 * len(word) or not digits:
         return False
-    port = after[:1] == ":" and after[1:].isdigit()
-    return port or address.is_private or not _VERSIONED.search(before)
-
-
-def _is_v6(text: str) -> bool:
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return False
-    if not isinstance(address, IPv6Address) or address.is_unspecified:
-        return False
-    return not address.is_reserved or address.is_loopback or address.ipv4_mapped is not None or address in _NAT64
+    kinds = [3 if not c.isalnum() else 2 if c.isdigit() else int(c.isupper()) for c in word]
+    turns = sum(a != b for a, b in pairwise(kinds)) / len(kinds)
+    return turns >= (_AWS_TURNS if len(word) == 40 and 3 in kinds else _TURNS)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from hpuprof import api
-from hpuprof.errors import HpuprofError, NoTracesFoundError, TraceFormatError
+from hpuprof.errors import MEMORY_HINT, HpuprofError, NoTracesFoundError, TraceFormatError
 from hpuprof.naming import is_trace_name
 from hpuprof.report.model import Report
 
@@ -198,6 +198,8 @@ class Runs:
                     self._states.pop(name, None)
                 return
             self._put(replace(state, status="failed", progress="", error=error.message, hint=error.hint))
+        except MemoryError:
+            self._put(replace(state, status="failed", progress="", error="not enough memory", hint=MEMORY_HINT))
         except Exception as error:  # noqa: BLE001  one run that trips over a bug must not end the watching
             self._put(
                 replace(state, status="failed", progress="", error=f"a bug in hpuprof: {type(error).__name__}: {error}")

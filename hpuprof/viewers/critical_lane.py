@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hpuprof.errors import HpuprofError
+from hpuprof.errors import HpuprofError, NotEnoughMemoryError
 from hpuprof.ingest.discover import TraceFile
+from hpuprof.ingest.enough_memory import enough_memory
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.clock import ClockOffset
 from hpuprof.pipeline import RankWalk, rank_walk
@@ -24,7 +25,10 @@ _THREADS = {1: "host", 2: "device"}
 def walked(file: TraceFile) -> RankWalk | None:
     """Return the cycle of a file, and what that of all ranks needs; None if the file cannot be read."""
     try:
-        return rank_walk(read_trace(file.path), file)
+        with enough_memory(file.path):
+            return rank_walk(read_trace(file.path), file)
+    except NotEnoughMemoryError:
+        raise
     except HpuprofError:
         return None
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from hpuprof.files import scratch_file
 from hpuprof.ingest.dialect_engines import HPU_PROCESS
 from hpuprof.ingest.recover import Note, loose_json
 from hpuprof.ingest.wire import WholeEvent
@@ -107,7 +108,7 @@ class Columns:
 
     def save(self, spool: str) -> None:
         """Store the columns for the second pass."""
-        with Path(spool).open("wb") as handle:
+        with scratch_file(Path(spool)) as handle:
             pickle.dump(tuple(vars(self).values()), handle, protocol=pickle.HIGHEST_PROTOCOL)
 
     @staticmethod

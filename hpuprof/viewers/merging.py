@@ -50,7 +50,7 @@ from hpuprof.what_if.critical_walk import CriticalSlice
 _OWN_STARTS = "start of each rank"
 REWRITTEN = "metadata rows (rewritten)"
 """The one reason in `Merged.left_out` that loses nothing."""
-_RANKS = re.compile(r"(\d+)(?:-(\d+))?")
+_RANKS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
 
 class MergedRank(msgspec.Struct, frozen=True, kw_only=True):

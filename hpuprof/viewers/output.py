@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from hpuprof.errors import UsageError
-from hpuprof.files import check_target, whole_file
+from hpuprof.files import check_target, scratch_file, whole_file
 
 SUFFIXES = (".json", ".json.gz")
 LEVEL = 5  # of gzip: within 3 % of the default's size at half its time
@@ -60,7 +60,7 @@ def write_segment(path: str, pieces: Iterable[bytes], *, packed: bool) -> Segmen
     """Write part of the text. Segments of a gzip file are independent, so processes can write them."""
     length = crc = 0
     deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, -15)
-    with Path(path).open("wb") as handle:
+    with scratch_file(Path(path)) as handle:
         for piece in pieces:
             length += len(piece)
             crc = zlib.crc32(piece, crc)

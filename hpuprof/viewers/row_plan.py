@@ -20,6 +20,7 @@ from hpuprof.ingest.dialect_activities import call_name
 from hpuprof.ingest.dialect_engines import hpu_engine
 from hpuprof.ingest.dialect_rows import row_rule
 from hpuprof.ingest.discover import identity_inside
+from hpuprof.ingest.enough_memory import enough_memory
 from hpuprof.ingest.impossible_rows import MAX_SPAN_NS, strays
 from hpuprof.ingest.normalise import base_ns
 from hpuprof.ingest.pairing import END_OF_TRACK, pair
@@ -63,12 +64,13 @@ _FLOW_PHASES = {"s": flows.START, "t": flows.STEP, "f": flows.END}
 def plan_file(job: PlanJob) -> FilePlan | FailedFile:
     """Plan one file; an unreadable one becomes a `FailedFile`."""
     try:
-        collector = _Collector()
-        reader = RowReader(job.path)
-        for rows in reader:
-            collector.feed(rows)
-        collector.notes += reader.log.notes
-        return collector.finish(job, reader.log.header)
+        with enough_memory(job.path):
+            collector = _Collector()
+            reader = RowReader(job.path)
+            for rows in reader:
+                collector.feed(rows)
+            collector.notes += reader.log.notes
+            return collector.finish(job, reader.log.header)
     except TraceFormatError as error:
         return FailedFile(path=job.name, message=error.message, hint=error.hint, offset=error.offset)
 

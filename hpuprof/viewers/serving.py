@@ -12,6 +12,7 @@ import http.server
 import importlib.util
 import secrets
 import shutil
+import sys
 from collections.abc import Callable
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -55,6 +56,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     """
 
     protocol_version = "HTTP/1.1"
+    timeout = 30  # seconds for a request to arrive
 
     def __init__(self, *args: Any, trace: Path, token: str, cookie: str, **kwargs: Any) -> None:
         self.trace, self.token, self.cookie = trace, token, cookie
@@ -68,6 +70,13 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         self._answer(super().do_HEAD)
 
     def _answer(self, file: Callable[[], None]) -> None:
+        self.connection.settimeout(None)  # a browser takes the trace at its own pace
+        try:
+            self._send(file)
+        finally:
+            self.connection.settimeout(self.timeout)
+
+    def _send(self, file: Callable[[], None]) -> None:
         try:
             host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
             path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
@@ -129,8 +138,8 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
                 self.end_headers()
                 if self.command != "HEAD":
                     shutil.copyfileobj(handle, self.wfile)
-        except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True
+        except ConnectionError:
+            raise
         except OSError:
             self.send_error(HTTPStatus.NOT_FOUND)
 
@@ -162,6 +171,11 @@ class Viewer(http.server.ThreadingHTTPServer):
             raise UsageError(
                 f"port {port} cannot be used: {error}", hint="choose another --port, or 0 for a free one"
             ) from error
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that goes away while it is answered: browsers do."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:

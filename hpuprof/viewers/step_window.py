@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hpuprof.analysis.rank_view import steps_of
-from hpuprof.errors import InsufficientDataError, TraceFormatError, UsageError
+from hpuprof.errors import InsufficientDataError, NotEnoughMemoryError, TraceFormatError, UsageError
+from hpuprof.ingest.enough_memory import enough_memory
 from hpuprof.ingest.read import read_trace
 
 _NUMBER = re.compile(r"#(\d{1,18})$")
-_TEXT = re.compile(r"(\d*)(:?)(\d*)")
+_TEXT = re.compile(r"(\d{0,18})(:?)(\d{0,18})")
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,12 @@ def step_window(job: tuple[str, Selection]) -> StepsFound:
     """
     path, chosen = job
     try:
-        trace = read_trace(path)
+        with enough_memory(path):
+            steps = steps_of(trace := read_trace(path))
+    except NotEnoughMemoryError:
+        raise
     except TraceFormatError:
         return StepsFound(None, [])
-    steps = steps_of(trace)
     named = [match for label in steps.labels if (match := _NUMBER.search(label))]
     numbers = [int(match[1]) for match in named]
     if len(numbers) != len(steps) or len(set(numbers)) != len(numbers):

@@ -29,6 +29,7 @@ _COLLECTIVES = frozenset(
     for what in ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
 )
 _DEVICES = 64
+_LONGEST_US = 2**53  # int64 holds it in ns, and a double exactly
 
 
 class _Args(msgspec.Struct):
@@ -132,7 +133,7 @@ class StockTab:
         elif device is not None and not -_DEVICES <= device < _DEVICES:
             seen["device_64"] += 1
         self.kernels[_named(args.correlation), device is not None] += 1
-        if isinstance(row.dur, (int, float)) and np.isfinite(ts):
+        if isinstance(row.dur, (int, float)) and abs(row.dur) < _LONGEST_US and np.isfinite(ts):
             self.lanes.setdefault((str(row.pid), str(row.tid), name), []).append((ts, float(row.dur)))
 
     def lost_without_device(self) -> int:

@@ -22,6 +22,7 @@ from hpuprof.errors import NoTracesFoundError, TraceFormatError
 from hpuprof.files import scratch_folder
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.discover import looks_like_trace
+from hpuprof.ingest.enough_memory import enough_memory
 from hpuprof.ingest.hw_csv import is_hw_csv
 from hpuprof.ingest.listing import find
 from hpuprof.ingest.location import base_name, local_path, shown, state
@@ -126,7 +127,8 @@ def check_paths(paths: Sequence[str | Path]) -> list[Checked]:
         try:
             if problem:
                 raise TraceFormatError(f"{shown(place)}: {problem}", path=place, hint="check that you may read it")
-            checked.append(check_file(place))
+            with enough_memory(place):
+                checked.append(check_file(place))
         except TraceFormatError as error:
             errors.append(error)
             checked.append(_unreadable(place, error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -93,3 +94,32 @@ def test_a_clock_that_no_clock_can_be_is_refused(entry: str, limited: Limited, t
     (tmp_path / "m.json").write_text(f'{{"7": {entry}}}')
     done = limited("merge", good_trace, "-o", tmp_path / "o.json", "--clock", f"manifest:{tmp_path / 'm.json'}")
     assert (done.exit, "m.json: not a clock manifest: '7': offset_ns" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", [("merge", "{}", "-o", "{out}/m.json"), ("check", "{}")])
+@pytest.mark.parametrize("full", ["0", "0.out", "0.begin", "0.end"])
+def test_full_temporary_folders_are_named_and_not_the_output(run, command, full, tmp_path, good_trace, monkeypatch):
+    """Writing to /dev/full fails as on a full disk."""
+    scratch = tmp_path / "scratch" / "hpuprof-x"
+    scratch.mkdir(parents=True)
+    (scratch / full).symlink_to("/dev/full")
+    for module in ("merging", "viewer_check"):
+        monkeypatch.setattr(f"hpuprof.viewers.{module}.scratch_folder", lambda _: contextlib.nullcontext(scratch))
+    code, _, err = run(*(word.format(good_trace, out=tmp_path) for word in command))
+    if command[0] == "check" and full != "0":
+        assert code == 0
+        return
+    assert code == 2
+    assert err.startswith(f"hpuprof: {scratch.parent}: temporary files cannot be written: No space left on device\n"), (
+        err
+    )
+    assert "TMPDIR" in err
+    assert not (tmp_path / "m.json").exists()
+
+
+@pytest.mark.parametrize("command", ["merge", "check"])
+def test_a_temporary_folder_that_is_none_is_named(run, command, tmp_path, good_trace, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    target = ["-o", tmp_path / "m.json"] if command == "merge" else []
+    code, _, err = run(command, good_trace, *target)
+    assert (code, f"{tmp_path / 'none'}: temporary files cannot be written" in err) == (2, True), err

@@ -57,7 +57,8 @@ def address(good_trace: Path) -> Iterator[str]:
     "name", ["404.json", "500.json", "403.json", "circle.json", "lies.json", "cut.json", "good_7.json"]
 )
 @pytest.mark.parametrize(
-    "command", ["analyze", "analyze --json", "inspect", "merge", "convert", "compare", "export", "check"]
+    "command",
+    ["analyze", "analyze --json", "analyze --brief", "inspect", "merge", "convert", "compare", "export", "check"],
 )
 def test_no_output_holds_a_secret(command: str, name: str, address: str, tmp_path: Path, capfd, good_trace: Path):
     needs.module("remote", "aiohttp")

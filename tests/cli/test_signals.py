@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpuprof.files import scratch_folder
+from hpuprof.files import scratch_folder, whole_file, write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,3 +66,49 @@ def test_what_a_killed_run_left_is_removed_by_the_next_one(
     with scratch_folder("check") as mine, scratch_folder("merge"):
         assert (left.exists(), mine.is_dir()) == (False, True)
     assert not mine.exists()
+
+
+def left_by_a_kill(target: Path) -> Path:
+    """Return the temporary file of a process that was killed while it wrote."""
+    program = (
+        "import os, signal, sys, pathlib\n"
+        "from hpuprof.files import whole_file\n"
+        "with whole_file(pathlib.Path(sys.argv[1])) as out:\n"
+        "    out.write(b'half')\n"
+        "    out.flush()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, str(target)], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+    )
+    (left,) = target.parent.iterdir()
+    return left
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path: Path):
+    target = tmp_path / "a[1].csv"
+    left = left_by_a_kill(target)
+    others = [
+        tmp_path / name for name in (".a[1].csv.notours", ".b.csv.01234567", ".a1.csv.01234567", "a[1].csv.01234567")
+    ]
+    for other in others:
+        other.touch()
+        os.utime(other, (0, 0))
+    write_whole(target, "new")
+    assert left.read_text() == "half", "it may be just made"
+    os.utime(left, (0, 0))
+    write_whole(target, "newer")
+    assert sorted(tmp_path.iterdir()) == sorted([target, *others])
+    assert target.read_text() == "newer"
+
+
+def test_what_another_process_writes_is_not_removed(tmp_path: Path):
+    target = tmp_path / "a.csv"
+    with whole_file(target) as slow:
+        (mine,) = tmp_path.iterdir()
+        os.utime(mine, (0, 0))
+        write_whole(target, "quick")
+        assert mine.exists()
+        slow.write(b"slow")
+    assert target.read_text() == "slow"
+    assert list(tmp_path.iterdir()) == [target]

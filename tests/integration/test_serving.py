@@ -7,9 +7,12 @@ import http.client
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -99,6 +102,44 @@ def test_the_trace_needs_the_token_that_the_page_leaves_in_a_cookie(viewer: View
 def test_odd_requests_are_answered(viewer: Viewer, capfd, method, path, host, status):
     assert ask(viewer, method, path, Host=host)[0] == status
     assert capfd.readouterr().err == ""
+
+
+@needs_viztracer
+def test_clients_that_go_away_say_nothing_on_the_terminal(viewer: Viewer, tmp_path: Path, capfd):
+    """A reset before, while and after they are answered, whatever they are told."""
+    (tmp_path / "t.json").write_bytes(b" " * 20_000_000)
+    for path in ("/localtrace", f"/localtrace?token={viewer.token}", "/index.html", "/none", "/?token=guess"):
+        for _ in range(20):
+            with socket.create_connection(viewer.server_address) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 3)
+    assert ask(viewer, "GET", "/vizviewer_info")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_other_errors_of_the_viewer_show(viewer: Viewer, capfd):
+    for error in (BrokenPipeError(), ValueError("odd")):
+        try:
+            raise error
+        except (OSError, ValueError):
+            viewer.handle_error(None, ("127.0.0.1", 1))
+    told = capfd.readouterr().err
+    assert ("ValueError: odd" in told, "BrokenPipe" in told) == (True, False)
+
+
+@needs_viztracer
+def test_half_a_request_is_not_waited_for_and_a_slow_reader_is(
+    viewer: Viewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_Handler, "timeout", 0.2)
+    (tmp_path / "t.json").write_bytes(b" " * 20_000_000)
+    with socket.create_connection(viewer.server_address, timeout=60) as client:
+        client.sendall(b"GET / HT")
+        assert client.recv(100) == b""
+    with socket.create_connection(viewer.server_address, timeout=60) as client:
+        client.sendall(f"GET /localtrace?token={viewer.token} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        time.sleep(1)
+        assert sum(map(len, iter(lambda: client.recv(1 << 20), b""))) > 20_000_000
 
 
 @needs_viztracer

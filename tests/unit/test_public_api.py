@@ -220,7 +220,7 @@ def test_a_file_that_kills_its_workers_costs_itself(samples, monkeypatch):
     report = hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks", jobs=2)
     (lost,) = [row for row in report.data.diagnostics if row.code in ("HP114", "HP162")]
     assert lost.path.startswith("gaudi-host0_3.")
-    assert "died even when run alone" in lost.text
+    assert "even when run alone" in lost.text
     assert len(report.files) == 7
 
 

@@ -74,10 +74,9 @@ def _around(parent: Ints, rows: Ints, chosen: Mask) -> Ints:
 
 def _memory(trace: Trace) -> tuple[int | None, int | None]:
     """Return the most device memory allocated, and how much there is; None: unknown."""
-    memory, there = trace.memory, trace.first_device.get("totalGlobalMem")
+    memory = trace.memory
     allocated = memory.allocated[memory.device & (memory.allocated >= 0)]
-    total = int(there) if isinstance(there, (int, float)) and there > 0 else None
-    return (int(allocated.max()) if len(allocated) else None), total
+    return (int(allocated.max()) if len(allocated) else None), trace.device_memory_bytes
 
 
 def _told(used: int | None, total: int | None) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from hpuprof.errors import HpuprofError, OutputError, TraceFormatError, UsageError
 from hpuprof.executors import Workers
 from hpuprof.ingest.discover import Identity, TraceFile
+from hpuprof.ingest.enough_memory import enough_memory
 from hpuprof.ingest.location import folder_and_name, local_path
 from hpuprof.naming import trace_name
 from hpuprof.viewers.tensorboard.convert_file import PART, ConvertedFile, convert_file
@@ -110,7 +111,8 @@ def refuse_among(sources: Sequence[str | Path], directory: Path) -> None:
 
 def _convert(task: _Task) -> ConvertedFile | FailedConversion:
     try:
-        written = convert_file(task.path, task.target, task.identity)
+        with enough_memory(task.path):
+            written = convert_file(task.path, task.target, task.identity)
     except OutputError:
         raise
     except HpuprofError as error:
