@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from traceback import clear_frames
 from types import FrameType
 
 import click
@@ -155,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("HPUPROF_DEBUG"):
             raise
         if errors.memory_ran_out(error):
-            clear_frames(error.__traceback__)  # they hold what took it
+            error.__traceback__ = None  # its frames hold what took the memory
             words = "not enough memory for these traces"
             return _fail(words, errors.MEMORY_HINT, "memory", errors.EXIT_INPUT, as_json=wants_json)
         detail = told(error)

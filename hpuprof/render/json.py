@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -15,8 +16,21 @@ from hpuprof.model.tables import TABLES
 from hpuprof.report.model import SCHEMA_VERSION, Report, ReportData
 
 _FIRST = ("schema_version", "hpuprof_version", "headline", "plan")
+_DIGITS = 19  # of the largest number in int64
+_LONG = re.compile(rb"[0-9]{%d}" % _DIGITS)
+_INTEGERS = re.compile(
+    rb'"[^"\\]*(?:\\.[^"\\]*)*"|(?<![0-9.eE+])-?(?P<digits>[0-9]{%d,})(?![0-9.eE])' % _DIGITS, re.DOTALL
+)
 S = TypeVar("S", bound=msgspec.Struct)
 _TYPED = Lock()  # threads in which msgspec learns a struct's fields at the same time may crash (see `partial_codec`)
+
+
+def _beyond_int64(text: bytes) -> int | None:
+    """Return where a JSON text has an integer that int64 does not hold: neither do the tables that are made of it."""
+    for number in _INTEGERS.finditer(text) if _LONG.search(text) else ():
+        if (digits := number["digits"]) is not None and (len(digits) > _DIGITS or int(digits) >= 2**63):
+            return number.start()
+    return None
 
 
 def dumps(report: Report) -> str:
@@ -92,7 +106,10 @@ class Form(msgspec.Struct, Generic[S], frozen=True):
             if version > self.version:
                 newer = f"{path}: {self.what} {version} is newer than {self.version}"
                 raise InputError(newer, hint="update hpuprof")
-            return msgspec.json.decode(text, type=self.kind)
+            found = msgspec.json.decode(text, type=self.kind)
+            if (at := _beyond_int64(text)) is not None:
+                raise InputError(f"{path}: not an hpuprof {what}: a number out of range at byte {at:,}", hint=self.hint)
+            return found
         except OSError as error:
             hint = f"give a {what} written with -o {what}.json"
             raise InputError(f"{path}: {cannot_read(error)}", hint=hint) from error

@@ -146,6 +146,18 @@ def test_partials_stay_small(samples):
         assert len(msgspec.json.encode(reduce_file(file))) < 200_000  # even before it is packed
 
 
+@pytest.mark.parametrize("number", ["9" * 400, "-" + "9" * 19, str(2**63)])
+def test_read_report_refuses_numbers_that_no_table_holds(tmp_path, samples, number):
+    report = hpuprof.analyze(samples / "cpu_1_rank")
+    path = hpuprof.save(report, tmp_path / "r.json")
+    text = path.read_text()
+    path.write_text(text.replace('"wall_ns":', f'"wall_ns":{number},"was":', 1))
+    with pytest.raises(hpuprof.InputError, match="a number out of range at byte"):
+        hpuprof.read_report(path)
+    path.write_text(text.replace('"name":"', f'"name":"\\" {number} ', 1))
+    assert len(hpuprof.read_report(path).data.steps) == len(report.data.steps)
+
+
 def test_read_report_refuses_what_is_none(tmp_path):
     path = tmp_path / "x.json"
     for text, reason in (
