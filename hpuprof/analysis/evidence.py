@@ -30,6 +30,8 @@ LATE_SHARE = 0.9
 """Launch calls that end after their device row; by judgement: nearly all, as each drains the queue."""
 UNRECORDED_SHARE = 0.25
 """Of the used steps in which the device worked without rows; by judgement: more of it than of most causes."""
+NO_PASS = 8
+"""With so many launches the work is a pass, however long the recording goes on before and after; by judgement."""
 NO_WORK = 0.01
 """Of a pass, that operators and device fill; by judgement: even a small model's pass fills a tenth."""
 OUTSIDE_SHARE = 0.1
@@ -95,7 +97,9 @@ def _beside_the_work(view: RankView) -> list[Trouble]:
     host = view.trace.host
     length = int(host.end.max() - host.start[0]) if len(host) else 0
     operators = union(host.start, host.end, (host.kind == HostKind.OP) & (host.activity != Activity.STEP))
-    if steps.single_pass and max(operators.total_ns, view.device.busy.total_ns) < NO_WORK * length:
+    launches = int(any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH)).sum())
+    idle = max(operators.total_ns, view.device.busy.total_ns) < NO_WORK * length
+    if steps.single_pass and idle and launches < NO_PASS:
         text = f"operators and device fill less than {NO_WORK:.0%} of {duration(length)}, and nothing repeats"
         found.append(Trouble("HP159", 1, text))
     return found
