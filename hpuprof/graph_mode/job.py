@@ -139,7 +139,8 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     def least_ns(self) -> float:
         """The shortest step that the device allows [ns]: its critical path, and what its busiest stream needs."""
         found = Evidence.of(self.predictions)
-        stream = 0.0 if found is None else max(p.profiled_step_ns for p in self.predictions) / found.high
+        recorded = max(p.profiled_step_ns for p in self.predictions)
+        stream = 0.0 if found is None else recorded * found.stream
         return max(float(median(self.behind)) * max(self.critical_ns, stream), 1.0)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from builder import TraceBuilder
 
+import hpuprof
 from hpuprof.graph_mode.bounds import Evidence
 from hpuprof.graph_mode.verdict import decide_graph_mode
 
@@ -243,3 +244,16 @@ def test_captured_launches_have_no_rows_and_tell_by_those_of_a_run_before(tmp_pa
     graph = decide_graph_mode([trace.reduce(tmp_path)])
     assert (graph.verdict, graph.reason) == (verdict, "graph_capture")
     assert (graph.bounds is None) == (verdict == "cannot say")
+
+
+def test_a_given_step_time_leaves_what_the_device_must_do_as_it_was_recorded(tmp_path):
+    """Half of the recorded step is the profiler's: what the busiest stream needs is a share of the recorded step."""
+    trace = TraceBuilder().steps(8, 4_000)
+    for step in range(8):
+        for k in range(60):
+            at = 4_000.0 * step + 60 * k
+            trace.host("aten::mm", at, 55).kernel("gemm", at + 45, 15, launch=at + 40)
+    path = trace.write(tmp_path / "t.json")
+    graph = hpuprof.analyze(path, step_time="2ms", cache="off").graph_mode
+    assert graph.step_time_ns.low < 1_100_000, "the device works for 0.9 ms of a step"
+    assert graph.speedup.high > 1.8
