@@ -44,6 +44,8 @@ def edges(trace: Trace, roles: npt.NDArray[np.int8], launched: Ints) -> tuple[in
     busy = union(device.start, device.end, real)
     active = union_of(doing, pending, busy)
     calls = np.flatnonzero(any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH)))
+    if not len(active):  # nothing has a length
+        return int(host.start[0]), trace.end_ns
     low, high = _stretches(active, busy, host.start.take(calls))
     # A call that only waits ends with its last row, or with the recording.
     acting = working & (host.activity != Activity.SYNC) & (host.start >= low) & (host.start < high)

@@ -109,7 +109,7 @@ FILES: dict[str, tuple[str, int, int, int, str]] = {
         6,
         "profiler_step",
     ),
-    "hpu/debug_hw_prof_accel0_001.csv": ("hpu", 113, 56, 1, "single_pass"),
+    "hpu/debug_hw_prof_accel0_001.csv": ("hpu", 276, 56, 1, "single_pass"),
     "hpu/g1_habana_writer_1.19_real_gaudi3_device+real_lazy_host.pt.trace.json": ("hpu", 354, 56, 2, "lightning"),
     "hpu/g3_real_kineto_torch2.13_synthetic_hpu_rows.pt.trace.json": ("hpu", 114, 6, 1, "single_pass"),
     "hpu/gaudi-pytorch-bridge__synapse_logger_example_file.json": ("hpu", 439, 0, 1, "single_pass"),
@@ -131,7 +131,7 @@ def whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def one_step(trace: Trace) -> RankView:
     """Return a view of the trace in which the whole file is one step that is used."""
-    whole = Steps(np.array([0]), np.array([trace.end_ns + 1]), ["all"], "single_pass", "", [""])
+    whole = Steps(np.array([0]), np.array([trace.end_ns + 1]), ["all"], "single_pass", "", [""], ["typical"])
     return replace(RankView.of(trace), steps=whole)
 
 
