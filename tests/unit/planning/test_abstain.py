@@ -55,7 +55,11 @@ def test_the_step_time_that_is_given_bounds_a_pass(tmp_path):
     assert (first.order, first.remedy, first.before_ns) == (1, "graphs", 150_000)
     assert 0 < first.gain_ns < first.gain_high_ns < 150_000 - 0.92 * 96_000 * 0.9
     assert short.graph_mode.bounds.high < long.graph_mode.bounds.high
-    assert not [row for row in short.data.plan if row.order], "without the profiler, nothing is left to gain"
+    less = short.data.plan[0]
+    assert less.before_ns == 120_000
+    assert less.gain_ns < 120_000 - 0.92 * 96_000, "the device works for 96 of 120 us"
+    assert less.gain_ns < 0.5 * first.gain_ns
+    assert short.graph_mode.verdict == "marginal"
 
 
 def test_a_cold_step_says_nothing_of_later_ones(tmp_path):
