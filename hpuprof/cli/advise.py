@@ -7,9 +7,17 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import Source, graph_options, scale_options, show, source_options
+from hpuprof.cli.helping import Command
 
 
-@click.command("advise")
+@click.command(
+    "advise",
+    cls=Command,
+    examples={
+        "hpuprof advise traces/": "Whether graphs help, on which region, with which code.",
+        "hpuprof advise traces/ --step-time MEASURED": "The same, from the step time without the profiler (12.3ms).",
+    },
+)
 @source_options
 @graph_options
 @scale_options

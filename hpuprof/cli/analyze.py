@@ -8,6 +8,7 @@ import click
 
 from hpuprof.cli.common import (
     Source,
+    check_report_target,
     chosen_gates,
     conclude,
     force_option,
@@ -19,16 +20,26 @@ from hpuprof.cli.common import (
     scale_options,
     show,
     source_options,
+    write_report,
 )
+from hpuprof.cli.helping import Command
 from hpuprof.cli.left_windows import hangs_in
 from hpuprof.errors import NoTracesFoundError, UsageError
 
 
-@click.command("analyze")
+@click.command(
+    "analyze",
+    cls=Command,
+    examples={
+        "hpuprof analyze traces/": "What bounds the step and what to change first, on one screen.",
+        "hpuprof analyze traces/ -o report.html": "The same with timeline and tables, as one page.",
+        "hpuprof analyze traces/ --fail-on 'device_idle_fraction > 30%'": "Exit 1 in CI when the device idles more.",
+    },
+)
 @source_options
 @graph_options
 @scale_options
-@output_option("Write a report instead: .html, .json, .md or .txt.")
+@output_option("Write a report instead: .html, .json, .md or .txt; -.md and so on for stdout, - for text.")
 @force_option
 @click.option(
     "--clock",
@@ -62,24 +73,20 @@ def command(
     if source.as_json + full + brief > 1:
         raise UsageError("--json, --full and --brief exclude each other")
     gates = chosen_gates(fail_on, junit, changes=False)
-    if output is not None:
-        from hpuprof.files import check_target
-        from hpuprof.render import SUFFIXES
-
-        check_target(output, force=force, suffixes=SUFFIXES)
+    printed = check_report_target(output, force=force)
+    if printed and (source.as_json or full or brief):
+        raise UsageError(f"-o {output} and --json, --full and --brief exclude each other")
     hung, unread = hangs_in(() if redact else source.paths)
     for line in unread:
         say(line)
     for line in hung:
-        say(line, err=source.as_json or brief)
+        say(line, err=source.as_json or brief or printed)
     try:
         report = source.analyzed(strict=strict, step_time=step_time, constants=constants, clock=clock)
     except NoTracesFoundError:
         if not hung:
             raise
         return 0
-    from hpuprof.render import render, write
-
     if redact:
         from hpuprof.report.redact import redact_reports
 
@@ -91,9 +98,10 @@ def command(
         results = evaluate(gates, report)
         report = with_gates(report, results)
     if output is not None:
-        write(report, output, force=force)
-        say(f"wrote {output}")
+        write_report(report, output, force=force)
     if source.as_json:
+        from hpuprof.render import render
+
         click.echo(render(report, ".json"), nl=False)
     elif brief:
         from hpuprof.ingest.location import shown

@@ -7,9 +7,17 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import force_option, output_option, say
+from hpuprof.cli.helping import Command
 
 
-@click.command("calibrate")
+@click.command(
+    "calibrate",
+    cls=Command,
+    examples={
+        "hpuprof calibrate -o machine.json": "Measure this machine once.",
+        "hpuprof advise traces/ --constants machine.json": "Predict with what was measured.",
+    },
+)
 @click.option(
     "--device",
     type=click.Choice(("auto", "hpu", "cuda", "xpu", "cpu")),

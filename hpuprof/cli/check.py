@@ -5,9 +5,17 @@ from __future__ import annotations
 import click
 
 from hpuprof.cli.common import json_option
+from hpuprof.cli.helping import Command
 
 
-@click.command("check")
+@click.command(
+    "check",
+    cls=Command,
+    examples={
+        "hpuprof check traces/": "Which viewers open these files, and what they lose.",
+        "hpuprof check merged.json.gz --json": "The same for a script.",
+    },
+)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @json_option
 def command(paths: tuple[str, ...], as_json: bool) -> None:

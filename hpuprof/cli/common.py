@@ -20,6 +20,7 @@ from hpuprof.messages import visible
 from hpuprof.options import RANK_SOURCES
 
 if TYPE_CHECKING:
+    from hpuprof.comparison.result import Comparison
     from hpuprof.gate import Gate
     from hpuprof.report.model import GateResult, Report
     from hpuprof.run import Run
@@ -45,7 +46,12 @@ class Source(Struct, frozen=True):
         more, remarks = take_up_windows(self.paths)
         for remark in remarks:
             say(remark)
-        return api.load([*self.paths, *more], rank_from=self.rank_from, run=self.run, scheduler=scheduler)
+        run = api.load([*self.paths, *more], rank_from=self.rank_from, run=self.run, scheduler=scheduler)
+        if run.others and self.run is None:
+            from hpuprof.cli.choosing import refuse_several
+
+            refuse_several(run)
+        return run
 
     def load_one(self) -> Run:
         """Find the traces of one run, and say on stderr which others are left out."""
@@ -134,6 +140,39 @@ redact_option = click.option(
 def output_option(help: str, *, required: bool = False) -> Callable[[F], F]:  # noqa: A002  as click calls it
     """Return the option of the file to write."""
     return click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=required, help=help)
+
+
+def check_report_target(output: Path | None, *, force: bool) -> bool:
+    """Refuse a bad output before the work; return whether it is stdout. Raises OutputError or UsageError."""
+    if output is None:
+        return False
+    from hpuprof.render import SUFFIXES, check_format
+
+    suffix = _stdout_suffix(output)
+    if suffix is None:
+        check_target(output, force=force, suffixes=SUFFIXES)
+    else:
+        check_format(suffix)
+    return suffix is not None
+
+
+def write_report(report: Report | Comparison, output: Path, *, force: bool) -> None:
+    """Write a report to a file, or to stdout where the output is `-` or `-.md` and so on."""
+    from hpuprof.render import render, write
+
+    suffix = _stdout_suffix(output)
+    if suffix is not None:
+        click.echo(render(report, suffix), nl=False)
+        return
+    write(report, output, force=force)
+    say(f"wrote {output}")
+
+
+def _stdout_suffix(output: Path) -> str | None:
+    """Return the format to print where the output is `-` (text) or `-.html`, `-.md` …; None for a file."""
+    if output.parent != Path() or not (output.name == "-" or output.name.startswith("-.")):
+        return None
+    return output.name[1:] or ".txt"
 
 
 graph_options = options(

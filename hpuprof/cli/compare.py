@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hpuprof.cli.common import (
     Source,
+    check_report_target,
     chosen_gates,
     conclude,
     force_option,
@@ -16,18 +17,27 @@ from hpuprof.cli.common import (
     output_option,
     read_options,
     redact_option,
-    say,
     scale_options,
     show,
+    write_report,
 )
+from hpuprof.cli.helping import Command
+from hpuprof.errors import UsageError
 
 
-@click.command("compare")
+@click.command(
+    "compare",
+    cls=Command,
+    examples={
+        "hpuprof compare before/ after/": "What got slower or faster, and why.",
+        "hpuprof compare main.json traces/ --fail-on step_time_p50:5%": "Exit 1 when the median step got 5 % longer.",
+    },
+)
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @read_options
 @scale_options
-@output_option("Write it instead: .html, .json, .md or .txt.")
+@output_option("Write it instead: .html, .json, .md or .txt; -.md and so on for stdout, - for text.")
 @force_option
 @click.option(
     "--threshold",
@@ -55,17 +65,16 @@ def command(
     """
     from hpuprof import api
     from hpuprof.comparison.reports import compare_reports
-    from hpuprof.files import check_target
     from hpuprof.gate import evaluate_comparison
     from hpuprof.ingest.location import shown
-    from hpuprof.render import SUFFIXES, render, write
+    from hpuprof.render import render
     from hpuprof.render.comparison_text import to_text
     from hpuprof.report.redact import redact_reports
 
     gates = chosen_gates(fail_on, junit, changes=True)
     limit = _percent(threshold)
-    if output is not None:
-        check_target(output, force=force, suffixes=SUFFIXES)
+    if check_report_target(output, force=force) and source.as_json:
+        raise UsageError(f"-o {output} and --json exclude each other")
     reports = [
         api.read_report(side) if api.is_report(side) else replace(source, paths=(side,)).analyzed() for side in (a, b)
     ]
@@ -76,8 +85,7 @@ def command(
     results = evaluate_comparison(gates, comparison, reports[1])
     comparison = comparison.with_gates(results)
     if output is not None:
-        write(comparison, output, force=force)
-        say(f"wrote {output}")
+        write_report(comparison, output, force=force)
     if source.as_json:
         click.echo(render(comparison, ".json"), nl=False)
     elif output is None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import click
 
+from hpuprof.cli.helping import Command
+
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion")
+@click.command(
+    "completion",
+    cls=Command,
+    examples={
+        'eval "$(hpuprof completion bash)"': "In ~/.bashrc; bash 4.4 or newer.",
+        'eval "$(hpuprof completion zsh)"': "In ~/.zshrc, after compinit.",
+        "hpuprof completion fish > ~/.config/fish/completions/hpuprof.fish": "Once.",
+    },
+)
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
-    """Print the script that completes hpuprof's commands, options and tables in a shell.
-
-    \b
-    bash: eval "$(hpuprof completion bash)"   in ~/.bashrc (bash 4.4 or newer)
-    zsh:  eval "$(hpuprof completion zsh)"    in ~/.zshrc, after compinit
-    fish: hpuprof completion fish > ~/.config/fish/completions/hpuprof.fish
-    """  # noqa: D301  click wants the sign itself before lines that it must not wrap
+    """Print the script that completes hpuprof's commands, options and tables in a shell."""
     from click.shell_completion import get_completion_class
 
     from hpuprof.cli.main import cli

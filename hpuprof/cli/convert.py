@@ -10,9 +10,17 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import Source, progress_bar, say, source_options
+from hpuprof.cli.helping import Command
 
 
-@click.command("convert")
+@click.command(
+    "convert",
+    cls=Command,
+    examples={
+        "hpuprof convert traces/ -o tab/": "Copies that the stock TensorBoard tab shows.",
+        "tensorboard --logdir tab/": "Open them.",
+    },
+)
 @source_options
 @click.option(
     "--for",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpuprof.cli.common import json_option, out_color, out_width
+from hpuprof.cli.helping import Command
 
 if TYPE_CHECKING:
     from hpuprof.recorder.machine import Machine
@@ -15,7 +16,14 @@ _PURPOSES = {"analyse": "analyse traces", "record": "record"}
 _STYLES = {"ok": "", "note": "yellow", "fails": "red"}
 
 
-@click.command("doctor")
+@click.command(
+    "doctor",
+    cls=Command,
+    examples={
+        "hpuprof doctor": "Is this machine ready to analyze and record?",
+        "hpuprof doctor --trial": "Also record three steps of a small model.",
+    },
+)
 @click.option("--trial", is_flag=True, help="Also record three steps of a small model on the device, and analyse them.")
 @json_option
 def command(trial: bool, as_json: bool) -> int:

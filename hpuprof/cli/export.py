@@ -20,6 +20,7 @@ from hpuprof.cli.common import (
     scale_options,
     source_options,
 )
+from hpuprof.cli.helping import Command
 
 if TYPE_CHECKING:
     from hpuprof.errors import TraceFormatError
@@ -32,7 +33,14 @@ def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [name for name in TABLE_NAMES if name.startswith(incomplete)]
 
 
-@click.command("export")
+@click.command(
+    "export",
+    cls=Command,
+    examples={
+        "hpuprof export traces/ --table kernels -o kernels.csv": "One table, for a spreadsheet.",
+        "hpuprof export traces/ --table slices -o slices.parquet": "All events, for pandas, polars or DuckDB.",
+    },
+)
 @source_options
 @scale_options
 @click.option(

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING
 import click
 
 from hpuprof.cli.common import Source, out_width, progress_bar, say, scale_arguments, scale_options, source_options
+from hpuprof.cli.helping import Command
 
 if TYPE_CHECKING:
     from hpuprof.dialect_report.facts import Facts
 
 
-@click.command("inspect")
+@click.command(
+    "inspect",
+    cls=Command,
+    examples={
+        "hpuprof inspect traces/": "Files, ranks, steps and what was not understood.",
+        "hpuprof inspect traces/ --report-dialect": "5 kB without names or paths, to paste into an issue.",
+    },
+)
 @source_options
 @scale_options
 @click.option(

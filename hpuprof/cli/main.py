@@ -140,7 +140,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else errors.EXIT_OK
     except errors.HpuprofError as error:
-        return _fail(error.message, error.hint, error.code, error.exit_code, as_json=wants_json)
+        return _fail(
+            error.message,
+            error.hint,
+            error.code,
+            error.exit_code,
+            lines=getattr(error, "lines", ()),
+            as_json=wants_json,
+        )
     except click.UsageError as error:
         hint = f"see `{error.ctx.command_path} --help`" if error.ctx else "see `hpuprof --help`"
         return _fail(_one_line(error), hint, "usage", errors.EXIT_USAGE, as_json=wants_json)
@@ -171,12 +178,14 @@ def _one_line(error: click.ClickException) -> str:
     return without_secrets(error.format_message().replace(":\n\t", ": ").replace(",\n\t", ", "))
 
 
-def _fail(message: str, hint: str, code: str, exit_code: int, *, as_json: bool) -> int:
+def _fail(message: str, hint: str, code: str, exit_code: int, *, as_json: bool, lines: Sequence[str] = ()) -> int:
     from hpuprof.cli.common import say
 
     if as_json:
         print(json.dumps({"error": {"code": code, "message": message, "hint": hint, "exit_code": exit_code}}))
     say(f"hpuprof: {message}")
+    for line in lines:
+        say(f"  {line}")
     if hint:
         say(f"  hint: {hint}")
     return exit_code

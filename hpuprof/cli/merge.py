@@ -7,9 +7,17 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import Source, force_option, output_option, progress_bar, source_options
+from hpuprof.cli.helping import Command
 
 
-@click.command("merge")
+@click.command(
+    "merge",
+    cls=Command,
+    examples={
+        "hpuprof merge traces/ -o merged.json.gz": "All ranks on one timeline.",
+        "hpuprof merge traces/ -o part.json.gz --ranks 0,7 --steps 2:5": "Two ranks, three steps.",
+    },
+)
 @source_options
 @output_option("The timeline to write: .json or .json.gz.", required=True)
 @force_option

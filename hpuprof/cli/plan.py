@@ -7,9 +7,18 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import Source, graph_options, scale_options, show, source_options
+from hpuprof.cli.helping import Command
 
 
-@click.command("plan")
+@click.command(
+    "plan",
+    cls=Command,
+    examples={
+        "hpuprof plan traces/": "Fixes, ranked by the time that they save.",
+        "hpuprof plan traces/ --apply data_loading,graphs": "What these two save together.",
+        "hpuprof plan traces/ --faster aten::mm=30%": "What a faster kernel or operator would save.",
+    },
+)
 @source_options
 @graph_options
 @click.option(

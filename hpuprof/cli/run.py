@@ -10,12 +10,21 @@ from pathlib import Path
 
 import click
 
+from hpuprof.cli.helping import Command
 from hpuprof.errors import EXIT_OK, UsageError
 
 _FAILED = 1  # Python's own exit code after an exception
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    "run",
+    cls=Command,
+    examples={
+        "hpuprof run train.py --epochs 3": "Record a script as it stands; traces go to traces/.",
+        "hpuprof run --steps-only -m package.train": "Log the steps alone, of a module.",
+    },
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @click.option("-o", "--output", default="traces", metavar="DIR", help="Where traces and logs go. [default: traces]")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as for `python -m`.")
 @click.option("--steps-only", is_flag=True, help="Keep the log of steps and record no traces.")

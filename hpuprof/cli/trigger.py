@@ -8,12 +8,20 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import say
+from hpuprof.cli.helping import Command
 from hpuprof.errors import InputError, InsufficientDataError, OutputError, UsageError
 
 _POLL_S = 0.1
 
 
-@click.command("trigger")
+@click.command(
+    "trigger",
+    cls=Command,
+    examples={
+        "hpuprof trigger traces/": "Record six steps of the run that writes to traces/.",
+        "hpuprof trigger traces/ --steps 10 --ranks 0,7": "Ten steps, on two ranks.",
+    },
+)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--steps", type=click.IntRange(min=1, max=10_000), default=6, show_default=True, help="Steps to record.")
 @click.option("--ranks", metavar="LIST", help="Global ranks that record, such as 0,7. [default: all]")

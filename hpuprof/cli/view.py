@@ -7,11 +7,19 @@ from pathlib import Path
 import click
 
 from hpuprof.cli.common import progress_bar, run_option, told_of_others
+from hpuprof.cli.helping import Command
 from hpuprof.files import scratch_folder
 from hpuprof.options import RANK_SOURCES
 
 
-@click.command("view")
+@click.command(
+    "view",
+    cls=Command,
+    examples={
+        "hpuprof view traces/": "Merge the ranks and open them in the browser.",
+        "hpuprof view traces/ --no-open --port 9001": "On a remote machine: print the address only.",
+    },
+)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--rank-from", type=click.Choice(RANK_SOURCES), help="How to determine each file's rank. [default: auto]")
 @run_option

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ _WORDS: dict[str, tuple[type, ...]] = {"stage": (str,), "action": (str,), "windo
 _REQUESTS = 16  # concurrent requests for heads of remote files
 _LATE_STEP_BYTES = 16 << 20  # torch 1.8 wrote steps behind the operators in them
 _BY_ORDER = "rank: order of names"
+_ALONE = "rank: only process"
+_MOST_SEEN = 10_000  # files of other kinds that are counted
 
 
 class Identity(Struct, frozen=True):
@@ -51,6 +53,11 @@ class Identity(Struct, frozen=True):
     action: str = ""
     window: str = "0"
     provenance: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether the file, its name or its folder names the rank."""
+        return not self.provenance.startswith((_BY_ORDER, _ALONE))
 
     @property
     def recording(self) -> dict[str, Any]:
@@ -123,9 +130,23 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
             else ""
         )
         raise NoTracesFoundError(
-            f"no trace found in {where}{found}", hint="give a directory with *.pt.trace.json[.gz] files"
+            f"no trace found in {where}{found or _seen(paths)}",
+            hint="give a directory with *.pt.trace.json[.gz] files",
         )
     return sorted(_with_sure_hosts(files), key=lambda f: (f.name, f.path)), skipped
+
+
+def _seen(paths: Sequence[str | Path]) -> str:
+    """Say what lies in local directories without a trace: how many files, of which kinds; empty for no directory."""
+    folders = [local for path in paths if (local := local_path(path)) is not None and local.is_dir()]
+    if not folders:
+        return ""
+    names = (name for folder in folders for _, _, inside in os.walk(folder) for name in inside)
+    kinds = Counter(Path(name).suffix.lower() or "without suffix" for name in islice(names, _MOST_SEEN))
+    if not kinds:
+        return ": it is empty" if len(folders) == 1 else ": they are empty"
+    listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(4))
+    return f" among {kinds.total():,} files ({listed}{', …' if len(kinds) > 4 else ''})"
 
 
 def _with_sure_hosts(files: list[TraceFile]) -> list[TraceFile]:

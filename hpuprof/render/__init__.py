@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", ".json", ".md", ".txt")
 
 
-def render(report: Report | Comparison, suffix: str) -> str:
-    """Return a report or a comparison as .html, .json, .md or .txt. Raises UsageError for another suffix."""
+def check_format(suffix: str) -> None:
+    """Raise UsageError for a suffix that names no format."""
     if suffix not in SUFFIXES:
         raise UsageError(f"no format for the suffix {suffix!r}", hint=f"use one of {', '.join(SUFFIXES)}")
+
+
+def render(report: Report | Comparison, suffix: str) -> str:
+    """Return a report or a comparison as .html, .json, .md or .txt. Raises UsageError for another suffix."""
+    check_format(suffix)
     if suffix == ".html":
         from hpuprof.render import html, html_comparison
 

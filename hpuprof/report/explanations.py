@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.families import FAMILIES, NONE
 from hpuprof.graph_mode.obstacle_codes import OBSTACLES
@@ -59,3 +61,19 @@ def all_codes() -> list[dict[str, str]]:
     """Return every entry, in order of code."""
     found = [explain(code) for code in sorted([*DIAGNOSTICS, *BY_CODE, *OBSTACLES])]
     return [entry for entry in found if entry]
+
+
+GROUPS = {
+    "HP2": "Findings: what costs time",
+    "HP3": "Obstacles: what a graph cannot hold",
+    "HP1": "Diagnostics: what a trace cannot show, and what was lost",
+}
+
+
+def by_group(first: Sequence[str] = ()) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Yield titles and entries by kind of code; `first`: codes found in a run, in a group of their own before all."""
+    entries = {entry["code"]: entry for entry in all_codes()}
+    if found := [entries[code] for code in first if code in entries]:
+        yield "Found here", found
+    for prefix, title in GROUPS.items():
+        yield title, [entry for code, entry in entries.items() if code.startswith(prefix) and code not in first]
