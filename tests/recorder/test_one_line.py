@@ -129,7 +129,13 @@ def test_with_the_trainer_of_transformers(tmp_path: Path) -> None:
     )
     data = [{"input_ids": torch.arange(8), "labels": torch.tensor(0)} for _ in range(64)]
     arguments = transformers.TrainingArguments(
-        str(tmp_path / "out"), max_steps=12, gradient_accumulation_steps=2, report_to=[], per_device_train_batch_size=2
+        str(tmp_path / "out"),
+        max_steps=12,
+        gradient_accumulation_steps=2,
+        report_to=[],
+        per_device_train_batch_size=2,
+        dataloader_pin_memory=False,
+        save_strategy="no",
     )
     callback = hpuprof.HFCallback(tmp_path, analyze=False, **ONCE)
     transformers.Trainer(model, arguments, train_dataset=data, callbacks=[callback]).train()
