@@ -86,6 +86,7 @@ def analyze(
     clock: str | None = None,
     executor: Executor | None = None,
     step_time: str | timedelta | None = None,
+    step_time_from: Source | None = None,
     constants: Source | None = None,
     apply: Sequence[str] | None = None,
     scheduler: str | None = None,
@@ -99,7 +100,8 @@ def analyze(
     (default); `executor`: any concurrent.futures executor, or a Dask client, instead; `scheduler`: the address of a
     Dask scheduler instead; `strict`: fail if rows or files were lost; `cache`: where to cache results: auto (default),
     beside, off or a directory; `table_rows`: maximum rows in multi-rank tables, 0 for no limit; `step_time`: the step
-    time without the profiler, such as "12.3ms" or a timedelta, for the graph-mode prediction; `constants`: a machine
+    time without the profiler, such as "12.3ms" or a timedelta, from which gains count; `step_time_from`: a file of
+    another tool that holds it (docs/guide/reports.md lists which); `constants`: a machine
     profile written by `hpuprof calibrate`; `apply`: a list of remedies that the plan prices in this order; `clock`: how
     to align host clocks: `collective`, `raw` or `manifest:FILE` (see docs/method/ranks.md); `progress` is called with
     the name of each finished file.
@@ -114,6 +116,7 @@ def analyze(
         cache=cache,
         table_rows=table_rows,
         step_time=step_time,
+        step_time_from=str(step_time_from) if step_time_from is not None else None,
         constants=str(constants) if constants is not None else None,
         clock=clock,
         apply=tuple(apply) if apply else None,
@@ -371,5 +374,6 @@ def save(report: Report | Comparison, path: Source, *, force: bool = True) -> Pa
 def read_report(path: Source) -> Report:
     """Read a report that `save` or `--json` wrote. Raises InputError if it is not one, or has a newer schema."""
     from hpuprof.render.json import REPORTS
+    from hpuprof.report.answering import upgraded
 
-    return Report(REPORTS.read(path))
+    return Report(upgraded(REPORTS.read(path)))

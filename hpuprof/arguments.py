@@ -156,6 +156,7 @@ KINDS = {
     "ranks": Kind("a list of ranks, such as [0, 7]", _whole, several=True, single=False),
     "run": Kind("the number of a run, 1 for the oldest, 0 for the newest whole one", _whole),
     "step_time": Kind("text with a unit, such as '2.9ms', or a datetime.timedelta", _duration),
+    "step_time_from": Kind("the path of a report or log of a tool that times steps", place),
     "steps": Kind("text such as '10:13', or the first step and the first that is left out, such as (10, 13)", _steps),
     "table_rows": Kind("a number of rows, 0 for no limit", _whole),
     "threshold": Kind("a fraction, such as 0.02 for 2 %", _number),

@@ -531,6 +531,21 @@ _ALL = (
         remedy="Give each run its own directory.",
     ),
     Diagnostic(
+        code="HP185",
+        severity="info",
+        title="The step time is another tool's",
+        cause="A file beside the traces holds the time per step without the profiler. Gains count from it.",
+        remedy="Nothing to do; --step-time or --step-time-from replaces it.",
+    ),
+    Diagnostic(
+        code="HP186",
+        severity="warning",
+        title="Another tool's step time does not fit",
+        cause="The time per step in a file beside the traces is longer than the recorded step, or less than a tenth of "
+        "it: it is of another run, or counts micro-batches, epochs or requests. It was not used.",
+        remedy="Give the right one with --step-time, or move the file.",
+    ),
+    Diagnostic(
         code="HP190",
         severity="info",
         title="Launches matched by order",

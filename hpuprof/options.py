@@ -48,7 +48,7 @@ class ReduceOptions(Struct, frozen=True):
     `predict`: whether to predict graph mode; `plan`: whether to price remedies and to find what sets the step time,
     too; `apply`: remedies to price in this order, empty: the plan finds its order; `joint`: whether the file may be of
     one rank of several, whose steps are played together; `logged`: names of logs of steps, and the step time [ns] and
-    its spread that each gives.
+    its spread that each gives; `timers`: step time and spread [ns] that other tools measured, and their names.
     """
 
     step_time_ns: float | None = None
@@ -58,6 +58,7 @@ class ReduceOptions(Struct, frozen=True):
     apply: tuple[str, ...] = ()
     joint: bool = True
     logged: tuple[tuple[str, int, int], ...] = ()
+    timers: tuple[tuple[int, int, str], ...] = ()
 
 
 class AnalyzeOptions(Struct, frozen=True):
@@ -69,10 +70,11 @@ class AnalyzeOptions(Struct, frozen=True):
     `manifest:FILE` (a JSON file with each host's offset). `jobs`: worker processes; 0 means one per core. `strict`: any
     reading error fails the run (exit 3). `scheduler`: address of a Dask scheduler that runs the work; empty for
     processes. `cache`: where to cache results: `auto`, `beside`, `off` or a directory. `table_rows`: maximum rows in
-    multi-rank tables; 0 for no limit. `step_time`: the step time without the profiler, such as `12.3ms`; `constants`: a
-    machine profile written by `hpuprof calibrate`. `apply`: remedies that the plan prices in this order, instead of
-    finding its own; a list, or one text with `;` between names. `fail_on`: gates, conditions under which the run fails
-    (see docs/guide/ci.md); a list, or one text with `;` between gates.
+    multi-rank tables; 0 for no limit. `step_time`: the step time without the profiler, such as `12.3ms`;
+    `step_time_from`: a file of another tool that holds it; `constants`: a machine profile written by `hpuprof
+    calibrate`. `apply`: remedies that the plan prices in this order, instead of finding its own; a list, or one text
+    with `;` between names. `fail_on`: gates, conditions under which the run fails (see docs/guide/ci.md); a list, or
+    one text with `;` between gates.
     """
 
     rank_from: str = "auto"
@@ -80,6 +82,7 @@ class AnalyzeOptions(Struct, frozen=True):
     jobs: int = 0
     strict: bool = False
     step_time: str = ""
+    step_time_from: str = ""
     constants: str = ""
     apply: tuple[str, ...] = ()
     scheduler: str = ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from hpuprof.analysis.actions import action_rows
 from hpuprof.analysis.collective_search import collective_calls
@@ -24,6 +26,7 @@ from hpuprof.analysis.scopes import scope_rows
 from hpuprof.analysis.step_groups import group_rows
 from hpuprof.analysis.step_kinds import CAPTURE, steps_per_update
 from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
+from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.workload import workload
 from hpuprof.efficiency.moving import moving_rows
 from hpuprof.efficiency.utilisation import MAX_ROWS, Utilisation
@@ -34,6 +37,7 @@ from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
 from hpuprof.ingest.discover import TraceFile, identity_inside
 from hpuprof.ingest.normalise import base_ns
+from hpuprof.model.durations import duration
 from hpuprof.model.intervals import subtract, union
 from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
 from hpuprof.model.packed_idle import PackedIdle
@@ -96,7 +100,8 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     judged = judging()
     return_memory(rows_bytes)
     capture, predictions, replay, base = judged.capture, judged.predictions, judged.replay, judged.base
-    critical = critical_tables(base, matrix.with_flops(capture.modules), view.modules)
+    step_ns = predictions[0].base_step_ns if predictions else None
+    critical = critical_tables(base, matrix.with_flops(capture.modules), view.modules, step_ns)
     cut = [
         *_cut(operator_count, len(operators), "operators"),
         *_cut(kernel_count, len(kernels), "kernels"),
@@ -148,6 +153,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
                 *cut,
                 *judged.deep,
                 *critical.troubles,
+                *_told_of_timers(view.steps, row, settings),
                 *doubts(view),
             )
         ],
@@ -245,6 +251,30 @@ def _cut(found: int, shown: int, what: str, *, kept: str = "largest") -> list[Tr
     return [Trouble("HP123", found - shown, f"{what} {where} the {kept} {shown}")] if found > shown else []
 
 
+LONGEST, SHORTEST = 1.1, 0.1
+"""Shares of the recorded step between which a step without the profiler lies; heuristic: else it is of another unit."""
+
+
+def fitting_timer(steps: Steps, settings: ReduceOptions) -> tuple[int, int, str] | None:
+    """Return the first step time of another tool that can be of these steps; None without one."""
+    used = steps.used_timed()
+    recorded = float(np.mean(used.end - used.start)) if len(used) else 0.0
+    return next((t for t in settings.timers if SHORTEST * recorded <= t[0] <= LONGEST * recorded), None)
+
+
+def _told_of_timers(steps: Steps, row: FileRow, settings: ReduceOptions) -> Iterator[Trouble]:
+    """Yield which step time of another tool is used, and those that cannot be of these steps."""
+    if settings.step_time_ns is not None:
+        return
+    fitting = fitting_timer(steps, settings)
+    for timer in settings.timers:
+        said = f"{duration(timer[0])} a step by {timer[2]}"
+        if timer is fitting and row.unprofiled_step_ns == timer[0]:
+            yield Trouble("HP185", 1, said)
+        elif timer is not fitting and fitting is None:
+            yield Trouble("HP186", 1, f"{said}: not between a tenth and 1.1 times of the recorded step")
+
+
 def _file_row(view: RankView, file: TraceFile, settings: ReduceOptions) -> FileRow:
     trace, steps = view.trace, view.steps
     first = trace.first_device
@@ -258,6 +288,8 @@ def _file_row(view: RankView, file: TraceFile, settings: ReduceOptions) -> FileR
     for name, step_ns, spread_ns in settings.logged:
         if name == recorded.get("step_log"):  # the whole run, not the few steps before the window
             timed = {"step_ns": step_ns, "spread_ns": spread_ns}
+    if not timed and settings.step_time_ns is None and (timer := fitting_timer(steps, settings)) is not None:
+        timed = {"step_ns": timer[0], "spread_ns": timer[1]}
     work = workload(trace)
     return FileRow(
         path=file.name,

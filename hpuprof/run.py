@@ -28,6 +28,7 @@ from hpuprof.executors import Journal, Lost, dask_executor, run_all
 from hpuprof.files import cannot_read, read_regular
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify, runs_among
 from hpuprof.ingest.location import here_only, local_path, shown
+from hpuprof.ingest.other_timers import Timer, find_timers, read_timer
 from hpuprof.ingest.runs import Recording, newest_whole, when
 from hpuprof.ingest.step_log import find_step_logs, is_step_log
 from hpuprof.model.clock import ClockOffset, GivenClock, read_manifest
@@ -66,6 +67,7 @@ class Run:
     rank_from: str = "auto"
     others: tuple[tuple[TraceFile, ...], ...] = ()
     logs: tuple[Path, ...] = ()  # of steps
+    timers: tuple[Timer, ...] = ()  # step times that other tools wrote beside the traces
 
     @property
     def ranks(self) -> list[int]:
@@ -93,16 +95,18 @@ def find_files(paths: Sequence[Source], options: AnalyzeOptions, executor: Execu
             assert workers is not None
             there = [str(p if local_path(p) is None else Path(p).absolute()) for p in paths]
             files, skipped = workers.submit(discover, there).result()
-    return _one_run(files, skipped, options, logs)
+    timers = find_timers(paths, besides=[file.path for file in files])
+    return dataclasses.replace(_one_run(files, skipped, options, logs), timers=tuple(timers))
 
 
 def identified(run: Run, rank_from: str | None) -> Run:
     """Return a run with its ranks determined in this way; None: as they are. Raises RankConflictError."""
     if rank_from in (None, run.rank_from):
         return run
-    return _one_run(
+    again = _one_run(
         every_file(run), [s for s in run.skipped if not s.runs], AnalyzeOptions(rank_from=rank_from), run.logs
     )
+    return dataclasses.replace(again, timers=run.timers)
 
 
 def every_file(run: Run) -> list[TraceFile]:
@@ -186,8 +190,14 @@ def _settings(options: AnalyzeOptions) -> ReduceOptions:
             read_profile(text)
         except ConfigError as error:
             raise ConfigError(f"{options.constants}: {error.message}", hint=error.hint) from None
-    step_time = parse_duration(options.step_time) if options.step_time else None
-    return ReduceOptions(step_time, text, apply=_known_remedies(options.apply))
+    return ReduceOptions(_given_step_time(options), text, apply=_known_remedies(options.apply))
+
+
+def _given_step_time(options: AnalyzeOptions) -> float | None:
+    """Return the step time without the profiler [ns] that the user gives, by value before by file."""
+    if options.step_time:
+        return parse_duration(options.step_time)
+    return float(read_timer(options.step_time_from).step_ns) if options.step_time_from else None
 
 
 def _known_remedies(names: Sequence[str]) -> tuple[str, ...]:
@@ -218,7 +228,8 @@ def read_clocks(path: str) -> dict[str, GivenClock]:
 def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Callable[[str], None]) -> Report:
     """Return the report of a run. Raises InputError when no file could be analysed, or under `strict`."""
     logged = whole_run(run.logs)
-    plan = replace(plan, settings=replace(plan.settings, logged=logged.times))
+    timers = tuple((timer.step_ns, timer.spread_ns, f"{timer.tool}, {timer.path}") for timer in run.timers)
+    plan = replace(plan, settings=replace(plan.settings, logged=logged.times, timers=timers))
     if not run.files:
         return Report(combine_nothing(run.skipped, logged, plan.options.table_rows))
     work = _Work.of(run, plan, executor)

@@ -21,12 +21,12 @@ from hpuprof.cli.helping import Command
 @source_options
 @graph_options
 @scale_options
-def command(source: Source, step_time: str | None, constants: Path | None) -> None:
+def command(source: Source, step_time: str | None, step_time_from: str | None, constants: Path | None) -> None:
     """Predict whether graph mode would help, by how much and with which interface, and list the obstacles.
 
     PATH is a trace file or a directory of traces. --json prints the `graph_mode` part of the report.
     """
-    report = source.analyzed(step_time=step_time, constants=constants)
+    report = source.analyzed(step_time=step_time, step_time_from=step_time_from, constants=constants)
     if source.as_json:
         from hpuprof.render.json import pretty
 

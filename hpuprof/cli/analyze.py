@@ -54,6 +54,7 @@ from hpuprof.errors import NoTracesFoundError, UsageError
 def command(
     source: Source,
     step_time: str | None,
+    step_time_from: str | None,
     constants: Path | None,
     output: Path | None,
     force: bool,
@@ -82,7 +83,9 @@ def command(
     for line in hung:
         say(line, err=source.as_json or brief or printed)
     try:
-        report = source.analyzed(strict=strict, step_time=step_time, constants=constants, clock=clock)
+        report = source.analyzed(
+            strict=strict, step_time=step_time, step_time_from=step_time_from, constants=constants, clock=clock
+        )
     except NoTracesFoundError:
         if not hung:
             raise

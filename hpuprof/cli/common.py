@@ -182,6 +182,11 @@ graph_options = options(
         help="Step time without the profiler, with its unit, such as 12.3ms; narrows the prediction.",
     ),
     click.option(
+        "--step-time-from",
+        metavar="FILE",
+        help="File with it: SimpleProfiler, trainer_state.json, vLLM or SGLang benchmark, training log, progress bar.",
+    ),
+    click.option(
         "--constants",
         type=click.Path(path_type=Path),
         metavar="FILE",

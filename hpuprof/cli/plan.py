@@ -35,7 +35,12 @@ from hpuprof.cli.helping import Command
 )
 @scale_options
 def command(
-    source: Source, step_time: str | None, constants: Path | None, chosen: str | None, faster: tuple[str, ...]
+    source: Source,
+    step_time: str | None,
+    step_time_from: str | None,
+    constants: Path | None,
+    chosen: str | None,
+    faster: tuple[str, ...],
 ) -> None:
     """Say what to change first, what it gives in milliseconds, and what after that.
 
@@ -43,7 +48,9 @@ def command(
     before it. --apply and --faster price your own choice, in that order. --json prints the `plan` table of the report.
     """
     named = [name.strip() for name in (chosen or "").split(",") if name.strip()]
-    report = source.analyzed(step_time=step_time, constants=constants, apply=[*named, *faster] or None)
+    report = source.analyzed(
+        step_time=step_time, step_time_from=step_time_from, constants=constants, apply=[*named, *faster] or None
+    )
     if source.as_json:
         from hpuprof.render.json import pretty
 
