@@ -14,6 +14,7 @@ from pathlib import Path
 import hpuprof
 from benchmarks.public_traces import Opinion, PlanOpinion, link_of, listed, scores
 from hpuprof.model.durations import duration
+from hpuprof.model.plan_rows import refused
 from hpuprof.report.model import Report
 
 SLACK = 0.02
@@ -49,7 +50,7 @@ def first_in(report: Report) -> First:
     asked = next((row for row in rows if row.reason == "one_rank"), None)
     if asked is not None:
         return First(asked.reason, report.headline.first)
-    if rows and all(row.why for row in rows):
+    if refused(rows):
         return First(rows[0].reason, f"Cannot say: {rows[0].why}")
     return First(NOTHING, "Nothing that is priced saves 1 %")
 

@@ -126,7 +126,7 @@ def whole_case(case: Case, answer: Answer) -> Scored:
     chosen: str | None = None
     if answer.verdict in ("no", "unlikely"):
         chosen = EAGER
-    elif answer.verdict in ("yes", "likely", "marginal"):
+    elif answer.verdict in ("yes", "likely", "not yet", "marginal"):
         chosen = recommended_mode([mode for mode in measured if mode != EAGER], case, answer)
     return Scored(
         case.name,
@@ -311,7 +311,7 @@ def tables(summary: dict[str, object]) -> list[tuple[str, list[list[str]]]]:
     rows += [[f"regret, {name}", *map(percent, r.values())] for name, r in summary["regret"].items()]  # type: ignore[attr-defined]
     rows.append(["replay error", *map(percent, summary["replay_error"].values())])  # type: ignore[attr-defined]
     found.append(("recommendation and replay", rows))
-    said = ["yes", "likely", "marginal", "unlikely", "no", "cannot say"]
+    said = ["yes", "likely", "not yet", "marginal", "unlikely", "no", "cannot say"]
     rows = [["best mode measured", *said]]
     for truth, counts in summary["verdicts"].items():  # type: ignore[attr-defined]
         rows.append([truth, *[str(counts.get(verdict, 0)) for verdict in said]])

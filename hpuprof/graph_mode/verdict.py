@@ -50,7 +50,7 @@ from hpuprof.model.prediction import (
 from hpuprof.model.tables import FileRow
 from hpuprof.what_if.uncertainty import Draws, interval
 
-WORTH_TRYING: tuple[Verdict, ...] = ("yes", "likely", "marginal")
+WORTH_TRYING: tuple[Verdict, ...] = ("yes", "likely", "not yet", "marginal")
 """Verdicts with an option to try."""
 SURE = 0.9  # yes from this probability of a gain, no from this probability of none
 KEEP_OPTIONS = 24  # more rows than this are not read
@@ -374,7 +374,7 @@ def _verdict(gain: float, speedup: Interval, *, blocked: bool, lacking: Refusal 
     if gain <= 1 - SURE or (abs(speedup.median - 1) < AROUND and speedup.high < 1 + UP_TO):
         return "unlikely" if lacking else "no"
     if blocked:
-        return "marginal"
+        return "not yet" if speedup.median > GAIN else "marginal"
     if gain >= SURE:
         return "likely" if lacking else "yes"
     if lacking in (STEP_TIME, LOADER):

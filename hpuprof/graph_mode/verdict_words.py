@@ -142,10 +142,10 @@ def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: fl
             within = 100 * max(1 - s.low, s.high - 1)
             return f"No: {changes}; the step stays at {duration(base)} (±{within:.0f} %)."
         return f"No: {changes}; {runs}."
+    first = f"{', '.join(best.blocked_by)} must be removed first" if best.blocked_by else ""
+    if verdict == "not yet":
+        return f"Not yet: {with_graphs}, but {first}{why}{there}."
     if verdict == "marginal":
-        first = f"{', '.join(best.blocked_by)} must be removed first" if best.blocked_by else ""
-        if first and s.median > GAIN:
-            return f"Not yet: {with_graphs}, but {first}{why}{there}."
         close = f"too close to call, and {first}" if first else "too close to call"
         return f"Marginal: {with_graphs}; {close}{why}{there}."
     return f"{verdict.capitalize()}: {with_graphs}{why}{there}."

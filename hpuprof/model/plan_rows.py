@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -88,3 +89,26 @@ class PlanRow(Row, frozen=True, kw_only=True):
             "once more."
         ),
     ] = msgspec.field(default_factory=list)
+    effort: Annotated[
+        str, Meta(description="What it asks for: argument, few_lines, restructuring, numerics or hardware.")
+    ] = ""
+    requires: Annotated[list[str], Meta(description="Other changes that are part of its price.")] = msgspec.field(
+        default_factory=list
+    )
+    after: Annotated[
+        list[int], Meta(description="Orders of lines above it without which it saves less than half of its gain.")
+    ] = msgspec.field(default_factory=list)
+    p_gain: Annotated[float | None, Meta(description="Share of the samples in which it saves anything.")] = None
+    step: Annotated[int | None, Meta(description="Step of its most costly occurrence; None: not known.")] = None
+    start_ns: Annotated[int | None, Meta(description="Start of that since the file's first row [ns].")] = None
+    dur_ns: Annotated[int | None, Meta(description="Duration of that [ns].")] = None
+    python_line: Annotated[str, Meta(description="File and line of that; empty: the trace has no stacks.")] = ""
+
+
+ABSENT = frozenset({"no_place", "compiled", "no_graphs", "no_such_switch"})
+"""Reasons that say that a recording has no place for a remedy, not that it cannot be priced."""
+
+
+def refused(rows: Sequence[PlanRow]) -> bool:
+    """Tell whether nothing can be said of any remedy."""
+    return bool(rows) and all(row.why and row.reason not in ABSENT for row in rows)

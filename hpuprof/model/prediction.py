@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from hpuprof.model.launch_schedule import PackedSchedule
 
-Verdict = Literal["yes", "likely", "marginal", "unlikely", "no", "cannot say"]
+Verdict = Literal["yes", "likely", "not yet", "marginal", "unlikely", "no", "cannot say"]
 Basis = Literal["", "steps", "one_step", "device_rows"]
 Reason = Literal[
     "",
@@ -350,7 +350,7 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
         Verdict,
         Meta(
             description="yes, no; likely, unlikely (the evidence points there and `reason` says what it lacks); "
-            "marginal; cannot say."
+            "not yet (yes, once what blocks capture is out of the way); marginal; cannot say."
         ),
     ]
     kind: Annotated[str, Meta(description="Kind of step that the answer is about; see `step_kinds`.")] = ""

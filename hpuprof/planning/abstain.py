@@ -10,9 +10,8 @@ from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.remedies import REMEDIES
-from hpuprof.planning.remedy import Remedy
+from hpuprof.planning.remedy import NO_PLACE, Remedy
 from hpuprof.planning.situation import Situation
-from hpuprof.what_if.launch_model import LaunchModel
 
 _NOT_LINKED = "not_linked", "device rows are not linked to the calls that launched them", ""
 _IN_RECIPES = (
@@ -20,9 +19,6 @@ _IN_RECIPES = (
     "a recipe of lazy mode holds the work of many operators, which its rows do not tell apart",
     "",
 )
-_NO_PLACE = "no_place", "the steps hold no place where it saves 0.2 %"
-_FUSED = "compiled", "the compiler fused pointwise operators already"
-_FUSED_BY_COMPILING = "not_told_apart", "kernels of the device do not show which of them are pointwise"
 _NO_DEVICE = "no_device_rows", "the trace holds no device rows", "a trace with device activity"
 
 PASS_ROWS = 8
@@ -83,27 +79,12 @@ def not_by_call(situation: Situation, off: float | None) -> Iterator[PlanRow]:
             yield _row(remedy, reason, why, needs or remedy.needs)
 
 
-def without_place(situation: Situation, priced: Collection[str]) -> Iterator[PlanRow]:
-    """Yield the remedies for which the steps hold no place, where a thread launches for the program.
-
-    `priced`: names of those that have one.
-    """
-    model = situation.model
-    if not isinstance(model, LaunchModel) or model.program.matrix is None:
-        return
-    mode = situation.view.trace.mode
+def without_place(situation: Situation, told: Collection[str]) -> Iterator[PlanRow]:
+    """Yield the remedies for which the steps hold no place; `told`: names of those that have a row."""
     for remedy in REMEDIES:
-        if remedy.name in priced:
-            continue
-        reason, why = _NO_PLACE
-        if remedy.name == "graphs":
-            reason, why = "no_graphs", "graph mode's verdict recommends no region"
-        elif remedy.name == "tf32":
-            reason, why = "no_such_switch", "the device has no TF32"
-        elif remedy.name == "pointwise_fusion":
-            compiled = mode.startswith("compile")
-            reason, why = _FUSED if compiled else _FUSED_BY_COMPILING
-        yield _row(remedy, reason, why, "")
+        if remedy.name not in told:
+            reason, why = NO_PLACE if remedy.absent is None else remedy.absent(situation)
+            yield _row(remedy, reason, why, "")
 
 
 def _row(remedy: Remedy, reason: str, why: str, needs: str) -> PlanRow:

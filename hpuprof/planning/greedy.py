@@ -9,19 +9,21 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from hpuprof.analysis.bound import decide as bound
 from hpuprof.graph_mode.job import MIN_STEPS, one_step_noise
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.graph_mode.refusals import NO_TRACE
 from hpuprof.graph_mode.verdict import Decision, decide
-from hpuprof.model.arrays import Floats, median
+from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Interval
+from hpuprof.model.schema import Cause
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.abstain import not_by_call, refusal_of, refused, without_place
 from hpuprof.planning.pricing import Pricing
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedies.faster import shortened_parts
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.situation import Measured, Situation
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT, interval, of_other_runs, repeated
@@ -31,11 +33,25 @@ WORTH = 0.01
 SHOWN = 0.002
 """Share of the step below which a change alone is not shown."""
 ALIKE = 0.97
-"""A change that gains this share of the best one's gain and touches less of the program is taken first."""
-NEARLY, OVERLAP = 0.8, 0.1
-"""A change that asks for less goes before one that saves the most if it saves that share of it, and if the two together
-save less than the sum of both by that share of the smaller gain: whoever applies the first one may not need the other.
-By judgement."""
+"""Of changes worth this share of the best one, that which touches less of the program goes first."""
+WEIGHT = {
+    Effort.ARGUMENT: 1.0,
+    Effort.FEW_LINES: 1.2,
+    Effort.RESTRUCTURING: 1.5,
+    Effort.NUMERICS: 1.5,
+    Effort.HARDWARE: 3.0,
+}
+"""What a gain is divided by for the effort that it asks for: the order of the plan. Heuristic: whoever tunes a program
+turns a switch before rewriting for half as much again, and changes the machine last."""
+OVERLAP = 0.5
+"""Where two changes together save less than the sum of both by this share of the smaller gain, effort counts twice:
+whoever applies the one of less effort may not need the other."""
+BOUND_FIRST = 0.5
+"""The first line is about what bounds the step if that has this share of the best change's worth."""
+LOSS = -0.005
+"""Share of the step from which a change that loses it in one of 20 samples may be a loss."""
+NEEDED = 0.5
+"""A line whose gain alone is below this share of its gain in the plan comes after those that clear its way."""
 MOST = 6
 """Lines of the plan; what comes after so many changes rests on too many guesses."""
 MOST_PRICED = 24
@@ -63,7 +79,7 @@ def plan_rows(
 ) -> list[PlanRow]:
     """Return the plan of a recording.
 
-    `chosen`: remedies to price in this order, and `NAME=30%` for parts that take less time; empty: find the order.
+    `chosen`: remedies to price, in whatever order, and `NAME=30%` for parts that take less time; empty: find the best.
     """
     refusal = refusal_of(partial, replayed=replay is not None)
     if refusal is not None or replay is None:
@@ -74,10 +90,28 @@ def plan_rows(
     wished, unknown = shortened_parts(situation, chosen)
     found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
     told = partial.prediction is not None and partial.prediction.base != "profiled"
-    named = {priced.remedy.name for priced in found}
-    plan = Plan(pricing, found, decision, family, told, _alike(partial, len(pricing.base)))
+    plan = Plan(pricing, situation, _bound(partial), found, decision, family, told, _alike(partial, len(pricing.base)))
     off = partial.prediction.fell_back if partial.prediction is not None else None
-    return [*plan.rows(chosen), *unknown, *not_by_call(situation, off), *without_place(situation, named)]
+    rows = [*plan.rows(chosen), *unknown, *not_by_call(situation, off)]
+    return [*rows, *without_place(situation, {row.remedy for row in rows})]
+
+
+def _bound(partial: RankPartial) -> str:
+    """Return what bounds the steady steps of a recording."""
+    steps = {s.step: s for s in partial.steps if s.steady}
+    wall = sum(s.wall_ns for s in steps.values())
+    if not wall or any(s.device_busy_ns is None for s in steps.values()):
+        return "unknown"
+    busy, communication, copy = (
+        sum(getattr(s, column) or 0 for s in steps.values()) / wall
+        for column in ("device_busy_ns", "exposed_communication_ns", "exposed_copy_ns")
+    )
+    idle: dict[Cause, float] = {}
+    for row in partial.gap_causes:
+        if row.step in steps:
+            cause = Cause[row.cause.upper()]
+            idle[cause] = idle.get(cause, 0.0) + row.idle_ns / wall
+    return bound(busy, communication, copy, idle, sound=True).kind
 
 
 def _alike(partial: RankPartial, samples: int) -> Floats:
@@ -123,10 +157,26 @@ def _ceiling_after(first: Change, change: Change, pricing: Pricing) -> float:
         return 0.0
 
 
+Tried = tuple[float, Priced, Floats, Floats]
+"""The median gain of a change after others, the change, the share of the step with it, and samples of the gain."""
+
+
+def _sure(samples: Floats) -> float:
+    """Return the part of a gain that is there in 95 of 100 samples."""
+    return float(percentiles(samples, [5.0])[0])
+
+
+def _worth(found: Tried) -> float:
+    """Return what a change is worth for its effort: the mean of its sure gain and its median."""
+    return (max(_sure(found[3]), 0.0) + found[0]) / 2 / WEIGHT[found[1].remedy.effort]
+
+
 class Plan(msgspec.Struct, frozen=True, eq=False):
     """What the plan is made of."""
 
     pricing: Pricing
+    situation: Situation
+    bound: str
     priced: list[Priced]
     decision: Decision
     family: str
@@ -139,7 +189,6 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         pricing = self.pricing
         done: list[Change] = []
         before, share = pricing.base, np.ones(len(pricing.base))
-        known_before = np.ones(len(pricing.base))
         told_before = of_other_runs(before, told=self.told)
         for order, priced in enumerate(taken, 1):
             done.append(priced.change)
@@ -151,29 +200,53 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             # What the verdict says of graphs allows for steps that were not recorded.
             known = self.alike if order > 1 or self._verdict(priced) is None else np.ones(len(after))
             told_after = np.maximum(of_other_runs(after, told=self.told) * known, least)
-            row = self._row(priced, after=np.maximum(after * known, least) if order == 1 else None)
+            row = self._row(priced, after=after if order == 1 else None, known=known)
+            saved = (before - after) * known
+            gain_columns = _columns("gain", _about(saved, float(median(told_before) - median(told_after))))
             yield msgspec.structs.replace(
                 row,
                 order=order,
                 **_columns("before", interval(told_before)),
                 **_columns("after", interval(told_after)),
-                **_saved("gain", before * known_before, after * known, float(median(told_before) - median(told_after))),
+                **gain_columns,
+                p_gain=float(np.mean(saved > 0.0)),
+                after=self._needed(taken[: order - 1], priced, row.alone_ns, gain_columns["gain_ns"]),
                 then=pricing.sets_the_step(done),
             )
-            before, known_before, told_before, share = after, known, told_after, with_it
+            before, told_before, share = after, told_after, with_it
         rest = [p for p in self.priced if p not in taken]
         for priced in sorted(rest, key=lambda p: float(median(p.share))):
             excluded = any(_together(priced.change, change) for change in done)
             yield self._row(priced, "excluded" if excluded else "not_chosen" if chosen else "adds_nothing")
 
+    def _needed(
+        self, above: Sequence[Priced], priced: Priced, alone_ns: float | None, gain_ns: float | None
+    ) -> list[int]:
+        """Return the orders of the lines above without which a line saves less than half of what it does here."""
+        if not above or alone_ns is None or gain_ns is None or alone_ns >= NEEDED * gain_ns:
+            return []
+        few = self.pricing.few(FEW)
+        base = float(median(few.base))
+
+        def after_one(other: Priced) -> float:
+            try:
+                return base * float(median(few.share([other.change]) - few.share([other.change, priced.change])))
+            except CrosswiseError:
+                return -np.inf
+
+        gains = [after_one(other) for other in above]
+        if max(gains) >= NEEDED * gain_ns:
+            return [int(np.argmax(gains)) + 1]
+        return list(range(1, len(above) + 1))
+
     def _given(self, names: Sequence[str]) -> list[Priced]:
-        """Return the chosen remedies in the order given, each in the place where it gains most."""
+        """Return the chosen remedies by worth, whatever their order, each in the place where it gains most."""
         found = []
-        for name in names:
+        for name in dict.fromkeys(names):
             mine = [p for p in self.priced if p.remedy.name == name]
             if mine:
                 found.append(min(mine, key=lambda p: float(median(p.share))))
-        return found
+        return sorted(found, key=lambda p: (-(1.0 - float(median(p.share))) / WEIGHT[p.remedy.effort], p.remedy.name))
 
     def _greedy(self) -> list[Priced]:
         few, taken = self.pricing.few(FEW), list[Priced]()
@@ -190,66 +263,60 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             gains = list(self._tried(open_ones, done, few, share))
             # What costs time by itself waits until nothing else is left.
             harmless = [found for found in gains if float(median(found[1].share)) <= 1.0 + TINY]
-            gains = harmless if any(gain >= WORTH for gain, _, _ in harmless) else gains
-            best = max((gain for gain, _, _ in gains), default=0.0)
-            if best < WORTH:
+            gains = harmless if any(found[0] >= WORTH for found in harmless) else gains
+            gains = [found for found in gains if found[0] >= WORTH]
+            if not taken:  # what may lose does not come first
+                gains = [found for found in gains if _sure(found[3]) >= LOSS] or gains
+            if not gains:
                 break
-            alike = [found for found in gains if found[0] >= ALIKE * best]
-            _, candidate, with_it = min(alike, key=lambda found: (found[1].change.per_step or np.inf, -found[0]))
-            clearing = [f for f in gains if f[1].remedy.name in candidate.change.after and f[0] >= WORTH]
-            if clearing:
-                _, candidate, with_it = max(clearing, key=lambda found: found[0])
-            else:
-                _, candidate, with_it = self._easier(gains, candidate, done)
-            taken.append(candidate)
-            share = with_it
+            best = max(_worth(found) for found in gains)
+            if not taken:  # what bounds the step comes first, if it is worth much
+                about = [f for f in gains if self.bound in f[1].remedy.bounds and _worth(f) >= BOUND_FIRST * best]
+                gains = about or gains
+                best = max(_worth(found) for found in gains)
+            alike = [found for found in gains if _worth(found) >= ALIKE * best]
+            chosen = min(alike, key=lambda found: (found[1].change.per_step or np.inf, -_worth(found)))
+            clearing = [found for found in gains if found[1].remedy.name in chosen[1].change.after]
+            chosen = max(clearing, key=_worth) if clearing else self._easier(gains, chosen, few, done)
+            taken.append(chosen[1])
+            share = chosen[2]
         return taken
 
-    def _easier(
-        self, gains: Sequence[tuple[float, Priced, Floats]], best: Priced, done: Sequence[Change]
-    ) -> tuple[float, Priced, Floats]:
-        """Return what to take first: the best change, or one of less effort that saves nearly as much of the same."""
-        base = self.pricing.base
-
-        def gain(*candidates: Priced) -> float:
-            """Return what changes save, as a row tells it: medians of step times apart, over the one now."""
-            told = self._told(candidates[0], first=not done) if len(candidates) == 1 else None
-            before = base * (self.pricing.share(done) if done else 1.0)
-            after = base * self.pricing.share([*done, *(candidate.change for candidate in candidates)])
-            after = after if told is None else base * (1.0 - told)
-            return float((median(before) - median(after)) / max(median(base), 1.0))
-
-        most = gain(best)
-        for found in sorted(gains, key=lambda found: (found[1].remedy.effort, -found[0])):
-            easier = found[1]
-            if easier.remedy.effort >= best.remedy.effort or (saved := gain(easier)) < NEARLY * most:
+    def _easier(self, gains: Sequence[Tried], best: Tried, few: Pricing, done: Sequence[Change]) -> Tried:
+        """Return what to take first: the change of most worth, or one of less effort that saves much of the same."""
+        for found in sorted(gains, key=lambda found: (found[1].remedy.effort, -_worth(found))):
+            lighter = WEIGHT[found[1].remedy.effort] / WEIGHT[best[1].remedy.effort]
+            if lighter >= 1.0 or _worth(found) < lighter * _worth(best):
                 continue
-            if saved + most - gain(easier, best) > OVERLAP * min(saved, most):
+            both = float(median(1.0 - few.share([*done, found[1].change, best[1].change])))
+            before = float(median(1.0 - few.share(done))) if done else 0.0
+            if found[0] + best[0] - (both - before) > OVERLAP * min(found[0], best[0]):
                 return found
-        return next(found for found in gains if found[1] is best)
+        return best
 
     def _tried(
         self, open_ones: Sequence[Priced], done: Sequence[Change], few: Pricing, share: Floats
-    ) -> Iterator[tuple[float, Priced, Floats]]:
+    ) -> Iterator[Tried]:
         """Yield what changes gain after others, and the share of the step then; not what cannot be the next one.
 
         `share`: of the step with those others, at `few` samples. What would gain too little at best is not played at
         all its outcomes, unless it clears the way of another one.
         """
         best, clearing = WORTH, {name for p in open_ones for name in p.change.after}
-        for candidate in sorted(open_ones, key=lambda p: float(median(p.share))):
-            changes = [*done, candidate.change]
+        for candidate in sorted(open_ones, key=lambda p: float(median(p.share)) * WEIGHT[p.remedy.effort]):
+            changes, weight = [*done, candidate.change], WEIGHT[candidate.remedy.effort]
             told = self._told(candidate, first=not done)
             try:
-                least = WORTH if candidate.remedy.name in clearing else NEARLY * best
+                least = WORTH if candidate.remedy.name in clearing else max(WORTH, BOUND_FIRST * best * weight)
                 if told is None and float(median(share - few.best_share(changes))) < least:
                     continue
                 with_it = few.share(changes)
             except CrosswiseError:
                 continue
-            gain = float(median(share - with_it if told is None else told[::FEW]))
-            best = max(best, gain)
-            yield gain, candidate, with_it
+            samples = share - with_it if told is None else told[::FEW]
+            found = float(median(samples)), candidate, with_it, samples
+            best = max(best, _worth(found))
+            yield found
 
     def _gained(self, priced: Priced, share: Floats, *, first: bool) -> Floats:
         """Return samples of the share of the step time that a change gains; `share`: by its play."""
@@ -278,8 +345,13 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         least: Floats = (1.0 - REPLAY_LIMIT) * alone * self.pricing.now
         return repeated(least)
 
-    def _row(self, priced: Priced, reason: str = "", *, after: Floats | None = None) -> PlanRow:
-        """Return the row of a change that is not part of the plan; `after`: the step time with it alone, if known."""
+    def _row(
+        self, priced: Priced, reason: str = "", *, after: Floats | None = None, known: Floats | None = None
+    ) -> PlanRow:
+        """Return the row of a change that is not part of the plan.
+
+        `after`: the step time with it alone, if known [ns]; `known`: factors to steps that were not recorded.
+        """
         remedy, change, base = priced.remedy, priced.change, self.pricing.base
         ceiling = interval(base * self._ceiling(priced))
         row = PlanRow(
@@ -295,12 +367,15 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             costs=remedy.costs,
             unknown=remedy.unknown,
             proof=remedy.proof,
+            effort=remedy.effort.name.lower(),
             mends=list(change.mends or remedy.mends),
+            **self.situation.place(change.touches, change.occurs)._asdict(),
         )
         if after is None:
             after = base * (1.0 - self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True))
-        alone = _saved("alone", base, after, float(median(base) - median(after)))
-        return msgspec.structs.replace(row, **alone)
+        saved = (base - after) * (1.0 if known is None else known)
+        alone = _columns("alone", _about(saved, float(median(base) - median(after))))
+        return msgspec.structs.replace(row, **alone, p_gain=float(np.mean(saved > 0.0)))
 
 
 def _columns(name: str, found: Interval | None) -> dict[str, float | None]:
@@ -309,10 +384,10 @@ def _columns(name: str, found: Interval | None) -> dict[str, float | None]:
     return dict(zip((f"{name}_low_ns", f"{name}_ns", f"{name}_high_ns"), ends, strict=True))
 
 
-def _saved(name: str, before: Floats, after: Floats, middle: float) -> dict[str, float | None]:
-    """Return the columns of a gain; `middle`: what the step times that are told differ by."""
-    gain = interval(before - after)
-    return _columns(name, gain and replace(gain, median=float(np.clip(middle, gain.low, gain.high))))
+def _about(saved: Floats, middle: float) -> Interval | None:
+    """Return the interval of a gain around `middle`, by which the medians of the step times differ."""
+    gain = interval(saved)
+    return gain and replace(gain, median=float(np.clip(middle, gain.low, gain.high)))
 
 
 def _together(one: Change, other: Change) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Mask
+from hpuprof.model.intervals import Intervals
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.step_model import StepModel
 
@@ -23,6 +24,8 @@ class Effort(IntEnum):
     HARDWARE = 4  # or the cluster
 
 
+NO_PLACE = "no_place", "the steps hold no place where it saves 0.2 %"
+"""Reason and words of most remedies that a recording has no place for."""
 Edit = Callable[[StepModel, float], StepModel]
 """Plays a change: a model and how badly it turns out, from 0 (as good as can be) to 1, to the model with the change."""
 
@@ -36,7 +39,8 @@ class Change(Struct, frozen=True, eq=False):
     calls of which no other change may be part, where it excludes others; `after`: remedies that clear its way, of which
     those that are worth it come first; `code`: to type here, where it is not the remedy's; `mends`: findings that go
     with it, where they are not its remedy's; `paces`: by how it turns out, the share left of the time between two
-    batches of data-loader workers, which the host waits for.
+    batches of data-loader workers, which the host waits for; `occurs`: when it applies on the main thread, where that
+    is no call.
     """
 
     where: str
@@ -51,6 +55,7 @@ class Change(Struct, frozen=True, eq=False):
     code: str = ""
     mends: tuple[str, ...] = ()
     paces: Callable[[float], float] | None = None
+    occurs: Intervals | None = None
 
 
 class Remedy(Struct, frozen=True, kw_only=True):
@@ -59,8 +64,9 @@ class Remedy(Struct, frozen=True, kw_only=True):
     `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how
     its price was tried: `edited` (the program was changed and run, on a virtual device), `injected` (a known delay was
     added and found) or `simulated` (on generated traces only); `by_call`: whether it needs each call's device rows;
-    `mends`: codes of the findings that are effects of what it changes; `code`: to type on any device whose family has
-    none of its own.
+    `bounds`: what bounds a step that it is about, host and device left out; `mends`: codes of the findings that are
+    effects of what it changes; `code`: to type on any device whose family has none of its own; `absent`: reason and
+    words where the steps hold no place for it, if others than the usual ones.
     """
 
     name: str
@@ -73,6 +79,8 @@ class Remedy(Struct, frozen=True, kw_only=True):
     effort: Effort
     proof: str = "simulated"
     by_call: bool = True
+    absent: Callable[[Situation], tuple[str, str]] | None = None
+    bounds: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     mends: tuple[str, ...] = ()
     find: Callable[[Situation], Iterator[Change]]

@@ -62,11 +62,38 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         """The recording."""
         return self.model.view
 
+    def place(self, calls: Mask | None, occurs: Intervals | None) -> Place:
+        """Return the longest of some calls of the program, or of some windows: step, start, duration and code line."""
+        of, view = self.calls, self.view
+        if occurs is not None and len(occurs):
+            longest = int(np.argmax(occurs.end - occurs.start))
+            start, end, line = int(occurs.start[longest]), int(occurs.end[longest]), ""
+        elif calls is not None and of is not None and calls.any():
+            at = np.flatnonzero(calls)
+            longest = int(at[np.argmax(of.program.end[at] - of.program.begin[at])])
+            start, end, line = int(of.program.begin[longest]), int(of.program.end[longest]), of.line(longest)
+        else:
+            return NOWHERE
+        step = int(np.searchsorted(view.steps.start, start, side="right")) - 1
+        return Place(step if step >= 0 else None, start, end - start, line)
+
     @cached_property
     def calls(self) -> ProgramCalls | None:
         """The steps call by call; None where the trace only allows a coarser model."""
         model = self.model
         return ProgramCalls(self.view, model.program, self.measured) if isinstance(model, LaunchModel) else None
+
+
+class Place(NamedTuple):
+    """The most costly occurrence of a change on the recording's clock [ns]; None and empty: not known."""
+
+    step: int | None
+    start_ns: int | None
+    dur_ns: int | None
+    python_line: str
+
+
+NOWHERE = Place(None, None, None, "")
 
 
 class Group(NamedTuple):
@@ -154,6 +181,13 @@ class ProgramCalls(Struct, frozen=True, eq=False, dict=True):
     def _frames(self) -> UserFrames:
         return UserFrames(self.view.trace, self.view.links)
 
+    def line(self, call: int) -> str:
+        """Return the line of the user's code that made a call; empty: the trace does not show it."""
+        position, row = self._operator(call)
+        host, nesting = self.view.trace.host, self.view.links.nesting
+        row = int(nesting.rows[position]) if position >= 0 else row
+        return "" if row < 0 else self._frames.at(int(host.track[row]), int(host.start[row]), position) or ""
+
     def groups(self, calls: Mask) -> Iterator[Group]:
         """Group calls by operator and phase: the `MOST_PLACES` groups that take longest.
 
@@ -169,8 +203,7 @@ class ProgramCalls(Struct, frozen=True, eq=False, dict=True):
         took = self.program.end - self.program.begin
         longest = sorted(found.items(), key=lambda item: -int(took[item[1]].sum()))
         for (operator, phase), members in longest[:MOST_PLACES]:
-            position, row = self._operator(members[0])
-            line = self._frames.at(int(host.track[row]), int(host.start[row]), position)
+            line = self.line(members[0])
             chosen = np.zeros(len(calls), dtype=bool)
             chosen[members] = True
             where = f"{operator} in {PHASES[Phase(phase)]}" + (f", {line}" if line else "")

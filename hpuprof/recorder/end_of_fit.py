@@ -132,20 +132,18 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
     said = answers.of([engine])
     if said is not None:
         from hpuprof.model.metrics import METRICS
-        from hpuprof.render.run_line import run_line
-        from hpuprof.render.what_to_do import told, what_to_do
+        from hpuprof.render.fix_lines import priced, titled
 
         logged = {spec.name for spec in METRICS if spec.logged}
-        todo = what_to_do(said.report)
+        answer = said.report.answer
         lines += [
-            said.report.headline.sentence,
-            *(f"{line.order}. {line.what}: {line.gives}" for line in todo.lines),
-            *([todo.caution] if todo.caution else []),
-            *(told(other.finding) for other in todo.others[:MOST_FINDINGS]),
+            answer.bound_sentence,
+            *filter(None, (answer.run, answer.base.sentence)),
+            *(f"{fix.line}. {titled(fix)}: {priced(fix)}" for fix in answer.lines),
+            *filter(None, (answer.nothing, answer.end.sentence, answer.caution)),
+            *(f"{other.finding} {titled(other)}." for other in answer.others[:MOST_FINDINGS]),
             *said.notes,
         ]
-        if line := run_line(said.report):
-            lines.insert(1, line)
         values = {
             f"hpuprof/{name}{_UNITS.get(m.unit, '')}": float(m.value)
             for name, m in said.report.metrics.items()

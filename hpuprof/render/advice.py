@@ -8,7 +8,6 @@ from hpuprof.model.prediction import GraphMode
 from hpuprof.render.formats import UNKNOWN, duration, percent
 from hpuprof.render.sections import graph_options, ratio
 from hpuprof.render.text import Paper
-from hpuprof.render.what_to_do import caution
 from hpuprof.report.model import Report
 
 _BASIS = {
@@ -22,8 +21,10 @@ def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
     """Return verdict, numbers, options, evidence, assumptions, next measurement and code as text."""
     graph, paper = report.graph_mode, Paper(width=width, color=color)
     paper.line(graph.sentence, style="bold")
-    if said_of_device := caution(report):
-        paper.line(said_of_device)
+    if report.answer.graphs.line:
+        paper.line(f"It is line {report.answer.graphs.line} of the plan.")
+    if report.answer.caution:
+        paper.line(report.answer.caution)
     labelled = numbers(graph)
     if labelled:
         paper.heading("Numbers")

@@ -9,22 +9,27 @@ from typing import Any
 import msgspec
 
 from hpuprof._version import __version__
+from hpuprof.model.answer import Fix, Span
 from hpuprof.model.metrics import BUDGET
+from hpuprof.model.prediction import Interval
+from hpuprof.render.formats import shorten
 from hpuprof.render.json import inert_json
 from hpuprof.render.sections import data_quality_by_code
 from hpuprof.report.model import Report
 
-BRIEF_VERSION = 1
+BRIEF_VERSION = 2
 LIMIT = 6144
 """Bytes of a document at most."""
 _LONGEST = 300
 """Characters of a text at most."""
-_LISTS = ("data_quality", "cannot_say", "findings", "plan")
+_LISTS = ("data_quality", "cannot_say", "top_operators", "top_kernels", "obstacles", "findings", "plan")
 """What gives way where all is too much, the first one first; the last line of each, down to one."""
+_TOP = 5
+_PLACE = ("rank", "step", "start_ns", "dur_ns", "python_line")
 
 
 def to_brief(report: Report, paths: Sequence[str] = ()) -> str:
-    """Return headline, budget, plan, graph mode's answer, findings and what cannot be said, in at most 6,144 bytes.
+    """Return the answer with base, budget, plan, graph mode, findings and what cannot be said, in at most 6,144 bytes.
 
     Times in ns, shares of the step as fractions. `left_out` counts the lines that there was no room for.
 
@@ -47,9 +52,8 @@ def _encoded(document: dict[str, Any]) -> bytes:
 
 
 def _document(report: Report, paths: Sequence[str]) -> dict[str, Any]:
-    data, graph = report.data, report.graph_mode
+    data, graph, answer = report.data, report.graph_mode, report.answer
     metrics = {spec.name: report.metrics[spec.name].value for spec in BUDGET}
-    unsaid = [row for row in data.plan if row.why]
     where = shlex.join(paths) or "TRACES"
     measure = graph.command.replace("TRACES", where)
     commands = [f"hpuprof plan {where}", f"hpuprof advise {where}", *([measure] if measure else [])]
@@ -57,44 +61,102 @@ def _document(report: Report, paths: Sequence[str]) -> dict[str, Any]:
         "brief_version": BRIEF_VERSION,
         "hpuprof_version": __version__,
         "headline": _short(report.headline.sentence),
-        "bound": report.headline.bound,
+        "bound": answer.bound,
         "population": _short(report.headline.population),
+        "run": _run(report),
         "never_checked_on": report.headline.never_checked_on,
-        "metrics": {name: value for name, value in metrics.items() if value is not None},
-        "plan": [
-            {
-                **{name: getattr(row, name) for name in ("order", "remedy", "title")},
-                "where": _short(row.where),
-                **{name: getattr(row, name) for name in ("before_ns", "after_low_ns", "after_ns", "after_high_ns")},
-                "advice": _short(row.advice),
-                "explains": row.mends,
-            }
-            for row in data.plan
-            if row.order is not None
-        ],
+        "base": {
+            "recorded_ns": _rounded(answer.base.recorded_ns),
+            "counted_ns": _span(answer.base.counted),
+            "source": answer.base.source,
+        },
+        "metrics": {name: _rounded(value) for name, value in metrics.items() if value is not None},
+        "plan": [_line(fix) for fix in answer.lines],
+        "nothing": _short(answer.nothing),
+        "end": {"step_ns": _span(answer.end.step), "then": answer.end.then} if answer.lines else None,
         "graph_mode": {
             "verdict": graph.verdict,
-            "sentence": _short(graph.sentence),
-            "speedup": graph.speedup,
+            "line": answer.graphs.line,
+            "sentence": _short(answer.graphs.sentence),
+            "speedup": _ends(graph.speedup),
             "region": graph.region,
             "api": graph.api,
         },
+        "obstacles": list(dict.fromkeys(f"{row.code} {row.where or row.module}" for row in data.obstacles))[:_TOP],
         "findings": [
-            {"code": f.code, "title": f.title, "evidence": _short(f.evidence), "saves_fraction": f.saves_fraction}
+            {
+                "code": f.code,
+                "title": f.title,
+                "evidence": _short(f.evidence),
+                "share_fraction": _rounded(f.share_fraction),
+                "saves_fraction": _rounded(f.saves_fraction),
+            }
             for f in report.findings
         ],
+        "top_kernels": _top(data.kernels, "total_per_step_ns"),
+        "top_operators": _top(data.operators, "host_self_per_step_ns"),
         "cannot_say": [
-            {
-                "remedies": [row.remedy for row in unsaid if row.why == why],
-                "why": _short(why),
-                "needs": _short(next(row.needs for row in unsaid if row.why == why)),
-            }
-            for why in dict.fromkeys(row.why for row in unsaid)
+            {"fixes": unsaid.fixes, "why": _short(unsaid.why), "decides": _short(unsaid.decides)}
+            for unsaid in answer.unsaid
         ],
         "data_quality": [_short(f"{code} {text}") for code, text in data_quality_by_code(report)],
         "next": [command for command in commands if len(command) <= _LONGEST],
         "left_out": {},
     }
+
+
+def _run(report: Report) -> dict[str, Any]:
+    """Return what was recorded."""
+    files = report.data.files
+    return {
+        "device": ", ".join(sorted({f.device_name or f.family for f in files})),
+        "mode": ", ".join(sorted({f.mode for f in files})),
+        "ranks": len({f.rank for f in files}),
+        "world_size": max((f.world_size or 0 for f in files), default=0) or None,
+        "windows": len(files),
+    }
+
+
+def _line(fix: Fix) -> dict[str, Any]:
+    place = {name: value for name in _PLACE if (value := getattr(fix.place, name)) not in (None, "")}
+    return {
+        "line": fix.line,
+        "fix": fix.name,
+        "what": fix.what,
+        **(place | {"where": _short(fix.place.where)}),
+        "gain_ns": _span(fix.gain),
+        "after_ns": _span(fix.after),
+        "effort": fix.effort,
+        "evidence": fix.evidence,
+        **({"requires": fix.requires} if fix.requires else {}),
+        **({"after_lines": fix.after_lines} if fix.after_lines else {}),
+        "advice": _short(fix.advice),
+        "explains": fix.explains,
+    }
+
+
+def _span(span: Span) -> list[int] | None:
+    """Return low end, median and high end in whole ns."""
+    ends = [span.low_ns if span.low_ns is not None else span.ns, span.ns, span.high_ns or span.ns]
+    return [round(ns) for ns in ends if ns is not None] if span.ns is not None else None
+
+
+def _ends(interval: Interval | None) -> dict[str, float | int | None] | None:
+    if interval is None:
+        return None
+    return {end: _rounded(getattr(interval, end)) for end in ("low", "median", "high")}
+
+
+def _rounded(value: float | None) -> float | int | None:
+    """Return a number with four significant digits; whole ones stay."""
+    return value if value is None or isinstance(value, int) else float(f"{value:.4g}")
+
+
+def _top(rows: Sequence[Any], column: str) -> list[dict[str, Any]]:
+    """Return the rows with the most time per step, by name of the first recording."""
+    known = [row for row in rows if getattr(row, column) and row.recording == rows[0].recording]
+    known.sort(key=lambda row: (-getattr(row, column), row.name))
+    return [{"name": shorten(row.name, 80), column: round(getattr(row, column))} for row in known[:_TOP]]
 
 
 def _short(text: str) -> str:

@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hpuprof.diagnostics import DIAGNOSTICS
+from hpuprof.model.answer import Answer
+from hpuprof.render.fix_lines import priced, titled
 from hpuprof.render.formats import duration, percent, shorten
-from hpuprof.render.run_line import run_line
 from hpuprof.render.sections import causes, data_quality_by_code, recorded_on
 from hpuprof.render.text import MIN_WIDTH, Paper
-from hpuprof.render.what_to_do import Line, what_to_do
 from hpuprof.report.headline import SMALLEST_SHARE
 from hpuprof.report.model import Report
 from hpuprof.report.pauses import PAUSES
 
 LINES = 25
 """Of a card at most, 80 columns wide."""
-MOST_LINES_OF_PLAN = 3
 _BAR = 64
+_LABEL = 15
 _BUSY = {
-    "compute_fraction": ("computing", "█"),
-    "exposed_communication_fraction": ("only communicating", "▓"),
-    "exposed_copy_fraction": ("only copying", "▒"),
-    "dispatch_fraction": ("dispatching", "░"),
+    "compute_fraction": ("compute", "█"),
+    "exposed_communication_fraction": ("exposed communication", "▓"),
+    "exposed_copy_fraction": ("exposed copies", "▒"),
+    "dispatch_fraction": ("dispatch", "░"),
 }
 _PHASES = {
     "input_fraction": ("fetching data", "░"),
@@ -56,10 +56,11 @@ class _Block:
 
 
 def to_card(report: Report, *, width: int = 80, color: bool = False) -> str:
-    """Return the answer in at most 25 lines, as text of `width` columns (at least 72)."""
+    """Return the answer in at most 25 lines of `width` columns, more where those are fewer than 80 (at least 60)."""
     width = max(MIN_WIDTH, width)
+    most = LINES * 80 // min(width, 80)
     blocks = list(_blocks(report, width, color))
-    while sum(block.text.count("\n") for block in blocks) > LINES and any(block.spare for block in blocks):
+    while sum(block.text.count("\n") for block in blocks) > most and any(block.spare for block in blocks):
         blocks.remove(max(blocks, key=lambda block: block.spare))
     return "".join(block.text for block in blocks)
 
@@ -68,46 +69,35 @@ def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noq
     def block(spare: int = 0) -> _Block:
         return _Block(Paper(width=width, color=color), spare)
 
+    answer = report.answer
     top = block()
-    top.paper.line(_cut(report.headline.sentence, 4 * width - 16), style="bold")
+    top.paper.line(answer.bound_sentence, style="bold")
     yield top
-    step = block(spare=2)
+    step = block(spare=1)
     step.paper.line("")
     step.paper.line(_cut(_recorded(report), width), style="dim")
     _step(report, step.paper, width)
     yield step
+    base = block(spare=2)
+    if answer.base.sentence:
+        base.paper.line(answer.base.sentence)
+    yield base
     run = block()
-    if said := run_line(report):
-        run.paper.line(_cut(said, 2 * width - 10))
+    if answer.run:
+        run.paper.line(_cut(answer.run, 2 * width - 10))
     for apart in (d for d in report.data.diagnostics if d.code == "HP181"):
         run.paper.line(_cut(f"{DIAGNOSTICS['HP181'].title}: {apart.text}", 3 * width - 20), style="yellow")
     yield run
-    todo = what_to_do(report)
-    first = block()
-    first.paper.heading("What to change first")
-    if todo.nothing:
-        first.paper.line(_cut(todo.nothing, 3 * width - 20), 2)
-    for line in todo.lines[:1]:
-        _change(line, first.paper, width, advice=2)
-    yield first
-    for line in todo.lines[1:MOST_LINES_OF_PLAN]:
-        more = block(spare=line.order + 2)
-        _change(line, more.paper, width, advice=1)
-        yield more
-    answer = block()
-    answer.paper.line("")
-    answer.paper.line(_cut(f"Graph mode? {report.graph_mode.sentence}", 3 * width - 20))
-    if todo.caution:
-        answer.paper.line(todo.caution, style="dim")
-    yield answer
+    yield _plan(answer, block())
+    yield _graphs(answer, block())
     yield _gates(report, block(), width)
-    found = block(spare=1)
-    if todo.others:
-        others = ", ".join(f"{other.finding.code} {other.finding.title}" for other in todo.others)
-        found.paper.line(_cut(f"{todo.title}: {others}", 2 * width - 10))
+    found = block(spare=4)
+    if answer.others:
+        others = ", ".join(f"{other.finding} {other.what}" for other in answer.others)
+        found.paper.line(_cut(f"{answer.others_title}: {others}", 2 * width - 10))
     yield found
     quality = data_quality_by_code(report)
-    rows = block()
+    rows = block(spare=0 if any(DIAGNOSTICS[code].severity == "error" for code, _ in quality) else 3)
     errors = [f"{code} {text}" for code, text in quality if DIAGNOSTICS[code].severity == "error"]
     for error in errors[:2]:
         rows.paper.line(shorten(error, 2 * width - 30), style="red")
@@ -147,8 +137,9 @@ def _step(report: Report, paper: Paper, width: int) -> None:
     idle = report.metrics["device_idle_fraction"].value if device else None
     if idle:
         parts.append((*_IDLE, float(idle)))
-    bar = "".join(sign * round(share * _BAR) for _, sign, share in parts)
-    paper.line(f"{f'{report.headline.unit.capitalize()} {duration(mean)}':{width - _BAR - 1}} {bar[:_BAR]}")
+    room = min(_BAR, width - _LABEL - 1)
+    bar = "".join(sign * round(share * room) for _, sign, share in parts)
+    paper.line(f"{f'{report.headline.unit.capitalize()} {duration(mean)}':{_LABEL}} {bar[:room]}")
     said = [f"{sign} {words} {percent(share)}" for words, sign, share in parts]
     why = ", ".join(f"{cause} {share}" for cause, share in causes(report).rows[:3])
     typical = report.metrics["typical_step_time_mean"].value
@@ -162,13 +153,34 @@ def _step(report: Report, paper: Paper, width: int) -> None:
         paper.line(_cut(f"{pauses.title}: {pauses.evidence}", 2 * width - 10))
 
 
-def _change(line: Line, paper: Paper, width: int, *, advice: int) -> None:
-    """Add a line of the plan: what, what it gives and explains, and how; texts in at most `advice` lines."""
-    paper.line(_cut(f"{line.order}. {line.what}", advice * (width - 2) - 10 * (advice - 1)), 2)
-    codes = ", ".join(finding.code for finding in line.explains)
-    paper.line(_cut(f"{line.gives}{f'; explains {codes}' if codes else ''}", width - 5), 5, "bold")
-    if line.todo:
-        paper.line(_cut(f"→ {line.todo}", advice * (width - 5) - 10 * (advice - 1)), 5, "cyan")
+def _plan(answer: Answer, block: _Block) -> _Block:
+    """Put the fixes on the card: the first with what it explains and how to do it, the others in a row each."""
+    paper = block.paper
+    paper.heading("What to change first")
+    if answer.nothing:
+        paper.line(answer.nothing, 2)
+    for fix in answer.lines[:1]:
+        paper.line(f"1. {titled(fix)}", 2)
+        codes = f"; explains {', '.join(fix.explains)}" if fix.explains else ""
+        paper.line(f"{priced(fix)}{codes}", 5, "bold")
+        if fix.how:
+            paper.line(f"→ {fix.how}", 5, "cyan")
+    for fix in answer.lines[1:]:
+        paper.line(f"{fix.line}. {fix.what}: {priced(fix)}", 2)
+    for said in (answer.end.sentence, answer.beyond):
+        if said:
+            paper.line(said, 2)
+    return block
+
+
+def _graphs(answer: Answer, block: _Block) -> _Block:
+    """Put graph mode's verdict on the card, and that nothing was ever checked on the device where that is so."""
+    line = f" (line {answer.graphs.line})" if answer.graphs.line else ""
+    block.paper.line("")
+    block.paper.line(f"Graph mode{line}? {answer.graphs.sentence}")
+    if answer.caution:
+        block.paper.line(answer.caution, style="dim")
+    return block
 
 
 def _gates(report: Report, block: _Block, width: int) -> _Block:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hpuprof.render.fix_lines import explained, priced, titled, todo
 from hpuprof.render.html_blocks import blocks, budget_table, tiles
 from hpuprof.render.html_tables import Block, HtmlTable, with_charts
 from hpuprof.render.page import fill_page
 from hpuprof.render.sections import gates
-from hpuprof.render.what_to_do import what_to_do
-from hpuprof.report.model import Report
+from hpuprof.report.model import Finding, Report
 from hpuprof.report.recordings import lead_recording
 
 
@@ -33,9 +33,9 @@ def to_html(report: Report) -> str:
     figures = all_figures(report)
     found = blocks(report)
     kept = with_charts(found, set(figures))
-    todo = what_to_do(report)
-    contents = [("plan", "What to change first")] if todo.lines or todo.nothing else []
-    contents += [("findings", todo.title)] if todo.others else []
+    answer = report.answer
+    contents = [("plan", "What to change first")] if answer.lines or answer.nothing else []
+    contents += [("findings", answer.others_title)] if answer.others else []
     contents += [("step-budget", "Step budget"), *((b.name, b.title) for b in kept), ("definitions", "Definitions")]
     return fill_page(
         "report.html.j2",
@@ -45,6 +45,12 @@ def to_html(report: Report) -> str:
         contents=contents,
         report=report,
         graph=report.graph_mode,
+        answer=answer,
+        lines=[(fix, explained(report, fix)) for fix in answer.lines],
+        others=[(fix, explained(report, fix)) for fix in answer.others],
+        ranks={finding.code: _ranks(finding) for finding in report.findings},
+        titled=titled,
+        priced=priced,
         todo=todo,
         tiles=tiles(report),
         budget=budget_table(report),
@@ -54,6 +60,13 @@ def to_html(report: Report) -> str:
         meanings=_meanings(found),
         lead=lead_recording(report.data),
     )
+
+
+def _ranks(finding: Finding) -> str:
+    """Name the first ranks that a finding is about; empty where it is about all."""
+    shown = ", ".join(map(str, finding.ranks[:16]))
+    more = " …" if len(finding.ranks) > 16 else ""
+    return f"rank{'s' if len(finding.ranks) > 1 else ''} {shown}{more}" if shown else ""
 
 
 def _meanings(blocks: Sequence[Block]) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
+from hpuprof.render.fix_lines import explained, priced, titled, todo
 from hpuprof.render.formats import clean
 from hpuprof.render.sections import data_quality, sections
-from hpuprof.render.what_to_do import what_to_do
 from hpuprof.report.model import Report
 
 # What GitHub makes of text after Markdown: mentions and mail addresses, links of bare addresses, formulas. A backslash
@@ -30,7 +30,12 @@ def to_markdown(report: Report) -> str:
     return from_template(
         "report.md.j2",
         report=report,
-        todo=what_to_do(report),
+        answer=report.answer,
+        lines=[(fix, explained(report, fix)) for fix in report.answer.lines],
+        others=[(fix, explained(report, fix)) for fix in report.answer.others],
+        titled=titled,
+        priced=priced,
+        todo=todo,
         sections=sections(report),
         data_quality=data_quality(report),
     )

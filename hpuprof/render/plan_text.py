@@ -1,80 +1,71 @@
-"""The plan at length, as text: what to change first, what it gives, how to do it. Values arrive ready."""
+"""The plan at length, as text: what to change first, what it saves, how to do it. Texts arrive ready."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from hpuprof.model.tables import PlanRow
-from hpuprof.render.formats import duration
+from hpuprof.model.answer import Answer, Fix
+from hpuprof.render.fix_lines import explained, priced, titled, told
 from hpuprof.render.text import Paper
-from hpuprof.render.what_to_do import between, caution, gives, refused, told, what_to_do
 from hpuprof.report.model import Report
 
-_BOUND = {"host": "Then the host sets the step time.", "device": "Then the device sets the step time."}
-_PROOF = {
-    "edited": "tried on programs that were changed and run, on a virtual device",
-    "injected": "tried by adding a known delay and finding it",
-    "simulated": "tried on generated traces only",
-}
+_LEFT = (
+    ("Worth less than 1 % after these", ("small", "excluded")),
+    ("Not chosen", ("not_chosen",)),
+    ("Worth a new recording once these are done", ("record_again",)),
+)
 
 
 def to_plan(report: Report, *, width: int = 80, color: bool = False) -> str:
-    """Return the plan with advice, code, costs and unknowns, what adds too little, and what cannot be said."""
-    paper, rows = Paper(width=width, color=color), report.data.plan
-    taken = [row for row in rows if row.order is not None]
-    said = report.headline.sentence if taken else report.headline.first or refused(rows)
-    paper.line(said, style="bold")
-    if said_of_device := caution(report):
-        paper.line(said_of_device)
-    if all(row.why for row in rows) and report.graph_mode.verdict in ("likely", "marginal"):
-        paper.line(f"Graph mode: {report.graph_mode.sentence}")
-    for row, item in zip(taken, what_to_do(report).lines, strict=True):
-        paper.heading(f"{row.order}. {row.title}: {row.where}")
-        for line in _lines(row, report.headline.unit):
+    """Return the plan with advice, code, costs and unknowns, what saves too little, and what has no estimate."""
+    paper, answer = Paper(width=width, color=color), report.answer
+    _head(report, answer, paper)
+    for fix in answer.lines:
+        paper.heading(f"{fix.line}. {titled(fix)}")
+        for line in _lines(fix):
             paper.line(line, 3)
-        paper.unbroken(row.code, 5)
-        for finding in item.explains:
+        paper.unbroken(fix.code, 5)
+        for finding in explained(report, fix):
             paper.line(f"Explains {told(finding)}", 3, "dim")
-    if taken and taken[-1].then in _BOUND:
+    if answer.end.sentence:
         paper.line("")
-        paper.line(_BOUND[taken[-1].then])
-    for title, chosen in (
-        ("Looked at, and worth less than 1 % after these", ("adds_nothing", "excluded")),
-        ("Not chosen", ("not_chosen",)),
-        ("Worth a new recording once these are done", ("record_again",)),
-    ):
-        left = [row for row in rows if row.order is None and row.reason in chosen]
+        paper.line(answer.end.sentence, style="bold")
+    for title, statuses in _LEFT:
+        left = [fix for fix in answer.fixes if fix.status in statuses and not fix.finding]
         if left:
             paper.heading(title)
-        for row in left:
-            alone = f"alone {between(row.alone_ns, row.alone_low_ns, row.alone_high_ns)}"
-            paper.line(f"{row.title} ({row.where}): {alone}", 3)
-    for row in rows:
-        if row.reason == "not_found":
+        for fix in left:
+            paper.line(f"{titled(fix)}: alone it {fix.saves}" if fix.saves else titled(fix), 3)
+    for fix in answer.fixes:
+        if fix.status == "not_found":
             paper.line("")
-            paper.line(f"Nothing in the steps is called {row.where}. {row.advice}")
-    unsaid = [row for row in rows if row.why]
-    if len(unsaid) < len(rows) and unsaid:
-        paper.heading("Not priced from this recording")
-        for line in _unsaid(unsaid):
-            paper.line(line, 3)
+            paper.line(f"Nothing in the steps is called {fix.place.where}. {fix.advice}")
+    if answer.absent:
+        paper.heading("No place for these in the steps")
+        paper.line(f"{', '.join(answer.absent)}.", 3)
+    if answer.unsaid and not (answer.nothing and len(answer.unsaid) == 1):
+        paper.heading("Without an estimate in this recording")
+        for unsaid in answer.unsaid:
+            paper.line(f"{', '.join(unsaid.fixes)}: {unsaid.why}.", 3)
     return paper.text()
 
 
-def _unsaid(rows: list[PlanRow]) -> Iterator[str]:
-    """Yield what cannot be said of single remedies, one line for each reason."""
-    for why in dict.fromkeys(row.why for row in rows):
-        names = [row.remedy for row in rows if row.why == why]
-        yield f"{', '.join(names)}: {why}."
+def _head(report: Report, answer: Answer, paper: Paper) -> None:
+    """Print what comes first, the step time that gains count from, and graph mode where the plan has no line."""
+    paper.line(report.headline.sentence if answer.lines else report.headline.first or answer.nothing, style="bold")
+    for said in (answer.base.sentence if answer.lines else "", answer.beyond, answer.caution):
+        if said:
+            paper.line(said)
+    if not answer.lines and answer.graphs.verdict in ("likely", "marginal"):
+        paper.line(f"Graph mode: {answer.graphs.sentence}")
 
 
-def _lines(row: PlanRow, unit: str) -> Iterator[str]:
-    """Yield what a line of the plan says in words."""
-    yield f"{gives(row, unit)}; alone it saves {duration(row.alone_ns)}"
-    yield row.advice
-    if row.costs:
-        yield f"Costs: {row.costs}"
-    if row.unknown:
-        yield f"Not known: {row.unknown}"
-    if row.proof in _PROOF:
-        yield f"This price was {_PROOF[row.proof]}."
+def _lines(fix: Fix) -> list[str]:
+    """Return a line of the plan in words."""
+    found = [priced(fix)]
+    if fix.place.python_line:
+        found.append(f"At {fix.place.python_line}")
+    found.append(fix.advice)
+    if fix.costs:
+        found.append(f"Costs: {fix.costs}")
+    if fix.unknown:
+        found.append(f"Not known: {fix.unknown}")
+    return [line for line in found if line]

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 
+from hpuprof.model.answer import Fix
+from hpuprof.render.fix_lines import explained, priced, titled, todo, told
 from hpuprof.render.formats import clean, inert, shorten
-from hpuprof.render.run_line import run_line
 from hpuprof.render.sections import TOP, data_quality_by_code, sections
 from hpuprof.render.table_view import Section
-from hpuprof.render.what_to_do import told, what_to_do
-from hpuprof.report.model import Finding, Report
+from hpuprof.report.model import Report
 
-MIN_WIDTH = 72
+MIN_WIDTH = 60
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | None = TOP) -> str:
-    """Return the report as text of at most `width` columns (at least 72), tables cut to `top` rows (None: all)."""
+    """Return the report as text of at most `width` columns (at least 60), tables cut to `top` rows (None: all)."""
     paper = Paper(width=width, color=color)
-    paper.line(report.headline.sentence, style="bold")
-    if line := run_line(report):
-        paper.line(line)
+    paper.line(report.answer.bound_sentence, style="bold")
+    for said in filter(None, (report.answer.base.sentence, report.answer.run)):
+        paper.line(said)
     _print_what_to_do(report, paper)
     for section in sections(report, top=top):
         paper.section(section)
@@ -92,36 +91,36 @@ class Paper:
 
 def _print_what_to_do(report: Report, paper: Paper) -> None:
     """Print the plan's lines, graph mode's answer and the findings that no line explains."""
+    answer = report.answer
 
-    def explained(findings: Sequence[Finding]) -> None:
-        for finding in findings:
+    def explains(fix: Fix) -> None:
+        for finding in explained(report, fix):
             paper.line(f"explains {told(finding)}", 8, "dim")
 
-    todo = what_to_do(report)
-    if todo.lines or todo.nothing:
+    if answer.lines or answer.nothing:
         paper.heading("What to change first")
-    for item in todo.lines:
-        paper.line(f"{item.order}. {item.what}", 2, "bold")
-        paper.line(item.gives, 8)
-        if item.todo:
-            paper.line(f"→ {item.todo}", 8, "cyan")
-        explained(item.explains)
-    if todo.nothing:
-        paper.line(todo.nothing, 2)
-    if todo.lines:
-        paper.line(
-            "Step times without the profiler, each line after those above it. At length: `hpuprof plan`.", 2, "dim"
-        )
+    for fix in answer.lines:
+        paper.line(f"{fix.line}. {titled(fix)}", 2, "bold")
+        paper.line(priced(fix), 8)
+        if fix.advice:
+            paper.line(f"→ {fix.advice}", 8, "cyan")
+        explains(fix)
+    for said in (answer.nothing, answer.end.sentence, answer.beyond):
+        if said:
+            paper.line(said, 2)
+    if answer.lines:
+        paper.line("Each line counts after those above it. At length: `hpuprof plan`.", 2, "dim")
     paper.line("")
-    paper.line(f"Graph mode? {report.graph_mode.sentence}")
-    if todo.caution:
-        paper.line(todo.caution)
-    if todo.others:
-        paper.heading(todo.title)
-    for other in todo.others:
-        paper.line(told(other.finding), 2)
-        paper.line(f"→ {other.todo}", 8, "cyan")
-        explained(other.explains)
+    line = f" (line {answer.graphs.line})" if answer.graphs.line else ""
+    paper.line(f"Graph mode{line}? {answer.graphs.sentence}")
+    if answer.caution:
+        paper.line(answer.caution)
+    if answer.others:
+        paper.heading(answer.others_title)
+    for other in answer.others:
+        paper.line(f"{other.finding} {titled(other)}.", 2)
+        paper.line(f"→ {todo(other)}", 8, "cyan")
+        explains(other)
 
 
 def lay_out(section: Section, width: int) -> str:

@@ -21,6 +21,7 @@ from hpuprof.model.prediction import GraphMode
 from hpuprof.model.schema import Cause
 from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow, StepKindRow, StepRow
 from hpuprof.ranks.rank_tables import AcrossRanks, Main, across_ranks
+from hpuprof.report.answering import answered, counted_ns, with_savings
 from hpuprof.report.findings import culprits, find
 from hpuprof.report.headline import headline
 from hpuprof.report.headline_metrics import SteadySteps, build_metrics, overlap_degree, share
@@ -95,12 +96,12 @@ def combine(
         *(DiagnosticRow.of(code, text, count) for code, text, count in across.notes),
         *([DiagnosticRow.of("HP129", by_kind.disagree)] if by_kind.disagree else []),
     ]
-    return ReportData(
+    data = ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
         headline=headline(_bound(used), context, _of_both(population["steady"], used), held_up, plan, graph_mode),
         metrics=metrics,
-        findings=findings,
+        findings=with_savings(findings, plan, counted_ns(plan, graph_mode)),
         graph_mode=graph_mode,
         plan=plan,
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
@@ -113,8 +114,9 @@ def combine(
         suspects=across.suspects,
         rank_cycle=across.cycle,
         step_waits=step_waits,
-        **tables,
+        **tables,  # type: ignore[arg-type]
     )
+    return answered(data)
 
 
 def _order(who: Identity) -> tuple[Any, ...]:

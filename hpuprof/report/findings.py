@@ -47,7 +47,7 @@ def find(context: Context, rest: Context | None = None) -> list[Finding]:
             title=BY_CODE[code].title,
             evidence=found[code].evidence,
             advice=found[code].advice or BY_CODE[code].advice_for(context.family, trains=context.trains),
-            saves_fraction=None if found[code].saves is None else round(saves[code], 6),
+            share_fraction=None if found[code].saves is None else round(saves[code], 6),
             caused_by=causes.get(code, ""),
             ranks=list(found[code].ranks),
         )

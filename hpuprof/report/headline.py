@@ -14,8 +14,9 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.schema import CAUSE_CLAUSE, Cause
 from hpuprof.model.tables import PlanRow, Row, StepKindRow, SuspectRow
+from hpuprof.report.answering import first_sentence
 from hpuprof.report.checked_devices import never_checked
-from hpuprof.report.job_plan import KEEP_PACE, NOTHING, first_line, unit_of
+from hpuprof.report.job_plan import KEEP_PACE, NOTHING, unit_of
 from hpuprof.report.model import Headline
 from hpuprof.report.rank_findings import DOING, doing, name_of
 from hpuprof.report.rule import Context
@@ -61,13 +62,16 @@ def headline(
         sentence, deciding = _answer(bound, context.values, [part for _, part in context.main])
     lead = context.main[0][0] if context.main else None
     unit = unit_of(context.main)
-    first = first_line(plan, blamed=bool(culprits), unit=unit)
+    leads = next((row.remedy for row in plan if row.order == 1), "")
+    # Who is named needs no second sentence.
+    first = "" if culprits and leads == KEEP_PACE else first_sentence(plan, unit)
     missing = next((d.text for _, p in context.main for d in p.diagnostics if d.code == "HP154"), "")
     lacking = f"Device rows are missing: {missing}." if missing else ""
     kinds = _of_kind(context.main[0][1].step_kinds if context.main else [])
     return Headline(
         bound=bound.kind,
-        sentence=" ".join(said for said in (lacking, f"{sentence}.", first, kinds) if said),
+        sentence=_joined(lacking, f"{sentence}.", first, kinds),
+        bound_sentence=_joined(lacking, f"{sentence}.", kinds),
         first=first,
         deciding=deciding,
         population=population,
@@ -75,6 +79,10 @@ def headline(
         unit=unit,
         never_checked_on=never_checked([part.file.family for _, part in context.main], plan, answer),
     )
+
+
+def _joined(*said: str) -> str:
+    return " ".join(filter(None, said))
 
 
 def _of_kind(kinds: Sequence[StepKindRow]) -> str:

@@ -10,8 +10,8 @@ import msgspec
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION
 from hpuprof.analysis.window import ONCE
 from hpuprof.graph_mode.verdict import WORTH_TRYING
-from hpuprof.model.durations import duration, spread
 from hpuprof.model.partial import RankPartial
+from hpuprof.model.plan_rows import refused
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.ranks.prices import DivisionPrice
@@ -28,6 +28,8 @@ HELD_UP, BUBBLES = "HP230", "HP235"
 NOTHING = Interval(low=0.0, median=0.0, high=0.0)
 ONE_RANK = "one_rank"
 _TITLE = "Let all ranks keep pace"
+_OCCURRENCE = ("start_ns", "dur_ns")
+"""Columns of a row that are recorded times, and no parts of a step."""
 LEAST = 0.01
 """Share of the step that an even job must save for a line of the plan."""
 
@@ -52,7 +54,7 @@ def plan_of(
     rows = list(part.plan or ())
     if len(main) > 1:
         rows = _of_all_ranks(_in_steps_of_the_job(rows, part, graph.base_step_ns), graph)
-    if not rows or not all(row.why for row in rows):
+    if not refused(rows):
         rows = _beside_other_ranks(rows, _other_ranks(len(main), part, graph))
     now = _now_ns(part, graph)
     named, divided = across.named, across.divided
@@ -99,24 +101,6 @@ def unit_of(main: Main) -> Literal["step", "pass"]:
     return "pass" if main and all(part.file.step_source == ONCE for _, part in main) else "step"
 
 
-def first_line(rows: Sequence[PlanRow], *, blamed: bool, unit: str = "step") -> str:
-    """Return the plan's first line as a sentence; empty without one.
-
-    `blamed`: whether the headline names who holds the others up, so that this needs no second sentence; `unit`: what
-    times are of.
-    """
-    first = next((row for row in rows if row.order == 1), None)
-    unrecorded = next((row for row in rows if row.reason == ONE_RANK), None)
-    if first is None and unrecorded is not None:
-        return f"First record all ranks: {unrecorded.where}, and {unrecorded.why}."
-    if first is None or first.before_ns is None or first.after_ns is None or (blamed and first.remedy == KEEP_PACE):
-        return ""
-    return (
-        f"First: {first.title[0].lower()}{first.title[1:]} ({first.where}): {duration(first.before_ns)} → "
-        f"{duration(first.after_ns)} a {unit}{spread(first.after_low_ns, first.after_high_ns)}."
-    )
-
-
 def _now_ns(part: RankPartial, graph: GraphMode) -> float | None:
     known = graph.base_step_ns or (part.prediction.base_step_ns if part.prediction else None)
     walls = [step.wall_ns for step in part.steps if step.used]
@@ -154,7 +138,7 @@ def _in_steps_of_the_job(rows: list[PlanRow], part: RankPartial, now: float | No
 
 
 def _scaled(row: PlanRow, factor: float) -> PlanRow:
-    times = {name: getattr(row, name) for name in row.__struct_fields__ if name.endswith("_ns")}
+    times = {n: getattr(row, n) for n in row.__struct_fields__ if n.endswith("_ns") and n not in _OCCURRENCE}
     return msgspec.structs.replace(row, **{name: t * factor for name, t in times.items() if t is not None})
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from hpuprof.errors import UnknownNameError, UsageError
+from hpuprof.model.answer import Answer, GraphLine
 from hpuprof.model.metrics import METRICS, Metric
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import ROWS, TABLES, Row, Tables
@@ -15,7 +16,7 @@ from hpuprof.model.tables import ROWS, TABLES, Row, Tables
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised when a field changes its meaning or goes away, not for new fields."""
 
 
@@ -24,9 +25,10 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
 
     bound: Annotated[str, Meta(description="host, device, input, communication, copy, mixed or unknown.")]
     sentence: Annotated[str, Meta(description="The answer in words.")]
-    first: Annotated[
-        str, Meta(description="What to change first, with the step time before and after; empty: nothing, or unknown.")
+    bound_sentence: Annotated[
+        str, Meta(description="The same without the first fix: what bounds the step. Empty in earlier versions.")
     ] = ""
+    first: Annotated[str, Meta(description="What to change first, and what it saves; empty: nothing, or unknown.")] = ""
     deciding: Annotated[list[str], Meta(description="Names of the metrics that decide it.")]
     population: Annotated[str, Meta(description="Steps, ranks and files that the answer covers.")]
     lead: Annotated[
@@ -55,11 +57,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     title: Annotated[str, Meta(description="What was found.")]
     evidence: Annotated[str, Meta(description="The numbers behind it.")]
     advice: Annotated[str, Meta(description="What to do.")]
+    share_fraction: Annotated[
+        float | None,
+        Meta(
+            description="Share of the step time that it is about, a mean over ranks: no more could be saved if it went "
+            "away. Findings are sorted by it. Null: unknown. `hpuprof explain CODE` says what it is."
+        ),
+    ] = None
     saves_fraction: Annotated[
         float | None,
         Meta(
-            description="Share of the step time that could be saved at most if it went away, a mean over ranks; "
-            "findings are sorted by it. Null: unknown. `hpuprof explain CODE` says what it is."
+            description="Share of the step time that its fix saves by itself, as the plan has it. Null: no fix of it "
+            "has an estimate."
         ),
     ] = None
     caused_by: Annotated[
@@ -89,6 +98,9 @@ class ReportData(Tables, frozen=True, kw_only=True):
     metrics: list[Metric]
     findings: list[Finding]
     graph_mode: GraphMode
+    answer: Annotated[
+        Answer, Meta(description="What every view shows first. Made anew from the tables of reports before version 4.")
+    ] = Answer(bound="unknown", bound_sentence="", graphs=GraphLine(verdict="cannot say"))
     gates: Annotated[list[GateResult], Meta(description="Gates evaluated; empty when none were asked for.")] = (
         msgspec.field(default_factory=list)
     )
@@ -134,6 +146,11 @@ class Report:
     def headline(self) -> Headline:
         """The answer in one sentence."""
         return self.data.headline
+
+    @property
+    def answer(self) -> Answer:
+        """What bounds the step, the fixes with what they save, and where they end: what every view shows first."""
+        return self.data.answer
 
     @property
     def metrics(self) -> dict[str, Metric]:

@@ -17,6 +17,7 @@ from hpuprof.ingest.step_log import LoggedSteps, read_step_log
 from hpuprof.model.durations import duration
 from hpuprof.model.step_log_rows import RunSlowStepRow, RunStepsRow
 from hpuprof.model.tables import DiagnosticRow
+from hpuprof.report.answering import answered
 from hpuprof.report.combine import combine
 from hpuprof.report.model import ReportData
 
@@ -42,12 +43,13 @@ class WholeRun(msgspec.Struct, frozen=True):
         if not (self.runs or self.diagnostics):
             return data
         found = [*data.diagnostics, *self.diagnostics]
-        return replace(
+        data = replace(
             data,
             run_steps=list(self.runs),
             run_slow_steps=list(self.slow),
             diagnostics=sorted(found, key=lambda d: (d.code, d.rank, d.path, d.text)),
         )
+        return answered(data)
 
 
 def whole_run(paths: Sequence[Path]) -> WholeRun:
@@ -94,7 +96,7 @@ def combine_nothing(skipped: Sequence[Skipped], run: WholeRun, table_rows: int) 
         "trace.",
         population=f"{lead.clean_steps:,} of {lead.steps:,} steps, {ranks} rank{'s' if ranks != 1 else ''}",
     )
-    return msgspec.structs.replace(data, headline=headline)
+    return answered(msgspec.structs.replace(data, headline=headline))
 
 
 def _windows_apart(runs: Sequence[RunStepsRow]) -> list[DiagnosticRow]:

@@ -7,9 +7,9 @@ from importlib.resources import files
 from typing import Any
 
 from hpuprof.model.metrics import METRICS, Metric
+from hpuprof.render.fix_lines import explained, priced, titled, told
 from hpuprof.render.formats import clean, measured
 from hpuprof.render.sections import ratio, span
-from hpuprof.render.what_to_do import told, what_to_do
 from hpuprof.report.model import Report
 from hpuprof.tensorboard_plugin.runs import RunState
 
@@ -42,23 +42,30 @@ def run_row(state: RunState) -> dict[str, Any]:
     report = state.report
     if report is None:
         return row
-    todo = what_to_do(report)
+    answer = report.answer
     return row | {
-        "sentence": clean(report.headline.sentence),
+        "sentence": clean(answer.bound_sentence),
+        "base": clean(answer.base.sentence),
         "population": clean(report.headline.population),
         "cells": row["cells"] | _cells(report),
         "plan": [
-            {"what": clean(line.what), "gives": line.gives, "explains": [clean(told(f)) for f in line.explains]}
-            for line in todo.lines
+            {
+                "what": clean(titled(fix)),
+                "gives": clean(priced(fix)),
+                "explains": [clean(told(f)) for f in explained(report, fix)],
+            }
+            for fix in answer.lines
         ],
+        "nothing": clean(answer.nothing),
+        "end": clean(answer.end.sentence),
         "findings": [
-            {"code": o.finding.code, "title": clean(o.finding.title), "evidence": clean(o.finding.evidence)}
-            for o in todo.others[:MOST_FINDINGS]
+            {"code": o.finding, "title": clean(o.what), "evidence": clean(o.place.where)}
+            for o in answer.others[:MOST_FINDINGS]
         ],
-        "findings_title": todo.title,
-        "more_findings": max(0, len(todo.others) - MOST_FINDINGS),
-        "graph_mode": clean(report.graph_mode.sentence),
-        "caution": todo.caution,
+        "findings_title": answer.others_title,
+        "more_findings": max(0, len(answer.others) - MOST_FINDINGS),
+        "graph_mode": clean(answer.graphs.sentence),
+        "caution": answer.caution,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -37,8 +37,13 @@ class CriticalTables(msgspec.Struct, frozen=True):
     troubles: list[Trouble]
 
 
-def critical_tables(base: Base | None, modules: list[ModuleRow], calls: ModuleCalls) -> CriticalTables:
-    """Solve the steps as they are, with each of the largest parts faster, and with sequences of kernels fused."""
+def critical_tables(
+    base: Base | None, modules: list[ModuleRow], calls: ModuleCalls, step_ns: float | None = None
+) -> CriticalTables:
+    """Solve the steps as they are, with each of the largest parts faster, and with sequences of kernels fused.
+
+    `step_ns`: the step time that all gains count from; times of cycle and sensitivities are told as parts of it [ns].
+    """
     nothing = CriticalTables([], [], [], modules, [])
     if base is None:
         return nothing
@@ -46,15 +51,43 @@ def critical_tables(base: Base | None, modules: list[ModuleRow], calls: ModuleCa
     missing = f"slack is not computed: {mutual} chains wait for each other, more than {MOST_MUTUAL}"
     try:
         return CriticalTables(
-            critical_rows(base),
-            sensitivity_rows(base),
+            _in_steps_of(step_ns, base, critical_rows(base)),
+            _in_steps_of(step_ns, base, sensitivity_rows(base)),
             sequence_rows(base),
-            with_criticality(modules, base, calls),
+            _modules_in_steps_of(step_ns, base, with_criticality(modules, base, calls)),
             [Trouble("HP176", mutual, missing)] if mutual > MOST_MUTUAL else [],
         )
     except UnsettledError as error:
         trouble = Trouble("HP176", 1, f"what sets the step time is not computed: {error}")
         return msgspec.structs.replace(nothing, troubles=[trouble])
+
+
+R = TypeVar("R", CriticalRow, SensitivityRow)
+
+
+def _in_steps_of(step_ns: float | None, base: Base, rows: list[R]) -> list[R]:
+    """Return rows with their times as the same shares of another step time [ns]."""
+    factor = _factor(step_ns, base)
+    names = [name for name in rows[0].__struct_fields__ if name.endswith("_ns")] if rows else []
+    return [
+        msgspec.structs.replace(row, **{n: ns * factor for n in names if (ns := getattr(row, n)) is not None})
+        for row in rows
+    ]
+
+
+def _modules_in_steps_of(step_ns: float | None, base: Base, rows: list[ModuleRow]) -> list[ModuleRow]:
+    factor = _factor(step_ns, base)
+    return [
+        row
+        if row.critical_per_step_ns is None
+        else msgspec.structs.replace(row, critical_per_step_ns=row.critical_per_step_ns * factor)
+        for row in rows
+    ]
+
+
+def _factor(step_ns: float | None, base: Base) -> float:
+    now = float(base.period.step_ns.mean())
+    return step_ns / now if step_ns and now else 1.0
 
 
 def critical_rows(base: Base) -> list[CriticalRow]:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import html
+import re
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from conftest import REAL_TRACES
 from first_screen import fits
 from sample_reports import SAMPLES, report_at
 
+from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import HpuprofError
 from hpuprof.graph_mode.bounds import GAIN
 from hpuprof.graph_mode.verdict import NEAR
+from hpuprof.model.answer import Span
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
 from hpuprof.render import render
 from hpuprof.render.advice import to_advice
-from hpuprof.render.what_to_do import what_to_do
+from hpuprof.render.card import to_card
+from hpuprof.render.formats import measured
 from hpuprof.report.model import Report
 
 JOBS = sorted(
@@ -101,16 +106,49 @@ def test_a_line_of_the_plan_begins_where_the_one_above_it_ends(report):
 
 
 def test_each_cause_is_told_once_and_no_finding_is_lost(report):
-    todo = what_to_do(report)
-    told = [f.code for item in (*todo.lines, *todo.others) for f in item.explains]
-    told += [other.finding.code for other in todo.others]
+    answer = report.answer
+    told = [code for fix in (*answer.lines, *answer.others) for code in fix.explains]
     assert sorted(told) == sorted(f.code for f in report.findings)
     taken = {row.remedy for row in report.data.plan if row.order}
     mended = {code for name in taken & BY_NAME.keys() for code in BY_NAME[name].mends}
-    alone = [other.finding.code for other in todo.others]
+    alone = [other.finding for other in answer.others]
     assert not mended & set(alone), "the plan has a line for it"
     named = [remedy.name for remedy in REMEDIES for code in alone if code in remedy.mends]
     assert len(named) == len(set(named)), "two findings have one cause"
+
+
+def test_every_number_of_the_card_is_a_field_of_the_report(report):
+    """Numbers of the card are those of the answer's sentences, of metrics, and of what was recorded."""
+    data = report.data
+    known = [
+        msgspec.json.encode(data.answer).decode(),
+        msgspec.json.encode([data.headline, data.findings, data.diagnostics, data.gates]).decode(),
+        *(measured(m.value, m.unit) for m in report.metrics.values()),
+        *(f"{f.device_name} {f.generation} {f.family}" for f in data.files),
+        *(" ".join(DIAGNOSTICS[row.code].title for row in data.diagnostics),),
+    ]
+    said = set(re.findall(r"\d+(?:[.,]\d+)*", to_card(report, width=200)))
+    assert said <= set(re.findall(r"\d+(?:[.,]\d+)*", " ".join(known)))
+
+
+def test_one_answer_does_not_contradict_itself(report):
+    answer, graph = report.answer, report.graph_mode
+    step = report.metrics["step_time_mean"].value
+    lines = answer.lines
+    assert all(fix.alone.ns is None or fix.alone.ns >= 0 or fix.after_lines for fix in lines), "a line that loses alone"
+    assert answer.graphs.line == next((fix.line for fix in lines if fix.name == "graphs"), None)
+    assert answer.graphs.sentence == graph.sentence
+    if graph.base_step_ns and lines and all(fix.name != "pauses" for fix in lines):
+        assert answer.base.counted.ns == pytest.approx(graph.base_step_ns, rel=0.02), "one step time"
+    for finding in report.findings:
+        priced = [fix for fix in lines if finding.code in fix.explains and not finding.caused_by]
+        for fix in priced:
+            assert finding.saves_fraction == pytest.approx(fix.alone.ns / answer.base.counted.ns, abs=1e-5)
+    assert not (step and any("no steps were found" in unsaid.why for unsaid in answer.unsaid))
+    assert answer.end.step == (lines[-1].after if lines else Span())
+    if lines:
+        assert answer.nothing == ""
+        assert (lines[0].p_gain or 1.0) > 0.5, "the first line may lose"
 
 
 def test_findings_of_uneven_ranks_name_one_culprit(report):
@@ -122,7 +160,7 @@ def test_text_page_and_advice_say_the_same(report):
     graph = report.graph_mode
     text = " ".join(render(report, ".txt").split())
     assert graph.sentence in text
-    assert report.headline.sentence in text
+    assert report.answer.bound_sentence in text
     assert graph.sentence in html.unescape(render(report, ".html"))
     if graph.bounds:
         assert f"{graph.bounds.low:.2f}× to {graph.bounds.high:.2f}×" in to_advice(report)

@@ -101,7 +101,7 @@ def test_any_other_text_is_refused_with_a_hint(text):
         ("device_idle_fraction > 3ms", "not measured in ms", "use %"),
         ("launches_per_step > 3ms", "not measured in ms", "give a plain number"),
         ("finding:HP999", "no finding 'HP999'", "did you mean"),
-        ("graph_mode:maybe", "no verdict 'maybe'", "one of yes, likely, marginal, unlikely, no, cannot say"),
+        ("graph_mode:maybe", "no verdict 'maybe'", "one of yes, likely, not yet, marginal, unlikely, no, cannot say"),
         ("step_time_p50:-5%", "is not a limit", "0 or more"),
         ("step_time_p50 => 3ms", "cannot parse gate", "METRIC OP VALUE"),
         ("step_time_p50 > 1e999 ms", "out of range", "METRIC OP VALUE"),

@@ -45,7 +45,7 @@ def test_the_first_screen_draws_dispatch(tmp_path: Path):
         tpc(tpc(b, "null", 100 * i, 10), "relu", 100 * i + 10, 40)
     report = report_of(b, tmp_path)
     assert report.metrics["dispatch_fraction"].value == pytest.approx(0.1)
-    assert "dispatching 10.0 %" in to_card(report)
+    assert "dispatch 10.0 %" in to_card(report)
     assert re.search(r"  dispatch +10\.0 %", to_text(report))
 
 

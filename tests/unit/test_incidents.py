@@ -227,7 +227,7 @@ def test_i10_the_profilers_closing_wait_is_in_no_step(tmp_path):
     assert step.wall_ns < 1_000_000
     assert busy_fraction(report) == pytest.approx(800 / 961, abs=0.01)
     [waits] = [f for f in report.data.findings if f.code == "HP215"]
-    assert waits.saves_fraction < 0.1, "that of the step itself"
+    assert waits.share_fraction < 0.1, "that of the step itself"
 
 
 def test_i10_a_step_in_which_the_profiler_takes_memory_is_left_out(tmp_path):

@@ -57,7 +57,7 @@ def test_the_straggler_comes_first_and_explains_what_the_others_show(tmp_path):
     report = hpuprof.analyze(write(tmp_path, ranks), jobs=1)
     first, *others = report.findings
     assert (first.code, first.caused_by, first.ranks) == ("HP230", "", [1])
-    assert first.saves_fraction == report.metrics["straggler_cost_fraction"].value
+    assert first.share_fraction == report.metrics["straggler_cost_fraction"].value
     assert {f.code: f.caused_by for f in others} == {"HP206": "HP230", "HP214": "HP230"}
     assert report.headline.sentence.startswith("Rank 1 holds up all 4 ranks, because it is computing: if it kept pace")
     assert "rank 1's device" in first.advice

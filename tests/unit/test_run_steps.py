@@ -15,7 +15,7 @@ from hpuprof.errors import InputError, NoTracesFoundError
 from hpuprof.ingest.step_log import read_step_log
 from hpuprof.recorder.step_log import StepLog
 from hpuprof.render.card import to_card
-from hpuprof.render.run_line import run_line
+from hpuprof.report.whole_run_words import run_line
 from hpuprof.step_log_format import FIELDS, FIRST, HEADER_BYTES, PROFILED
 
 MS = 1_000_000
@@ -65,7 +65,7 @@ def test_slow_steps_name_where_the_excess_went(tmp_path: Path) -> None:
         (50, 20 * MS, "input", 19 * MS),
         (52, 10 * MS, "elsewhere", 9 * MS),
     ]
-    assert "slow steps cost 5.6 %" in run_line(report)
+    assert "slow steps cost 5.6 %" in run_line(report.data)
 
 
 def test_older_blocks_count(tmp_path: Path) -> None:

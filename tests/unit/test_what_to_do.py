@@ -6,10 +6,12 @@ import msgspec
 import pytest
 from sample_reports import report_of
 
+from hpuprof.model.answer import Answer, GraphLine
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.render import render
-from hpuprof.render.what_to_do import NOTHING, what_to_do
+from hpuprof.render.fix_lines import todo
+from hpuprof.report.answering import NOTHING, answer_of, upgraded
 from hpuprof.report.findings import BY_CODE
 from hpuprof.report.job_plan import _with_effects
 from hpuprof.report.model import Finding, Report
@@ -22,7 +24,10 @@ def finding(code: str, *, caused_by: str = "") -> Finding:
 
 
 def row(order: int | None, remedy: str, *mends: str, reason: str = "") -> PlanRow:
-    times = {} if order is None else {"before_ns": 3e6, "after_low_ns": 1e6, "after_ns": 2e6, "after_high_ns": 3e6}
+    times = {}
+    if order is not None:
+        times = {"before_ns": 3e6, "after_low_ns": 1e6, "after_ns": 2e6, "after_high_ns": 3e6}
+        times |= {"gain_low_ns": 0.5e6, "gain_ns": 1e6, "gain_high_ns": 1.5e6}
     return PlanRow(
         order=order,
         remedy=remedy,
@@ -40,9 +45,11 @@ def row(order: int | None, remedy: str, *mends: str, reason: str = "") -> PlanRo
 
 def report(rows: list[PlanRow], findings: list[Finding]) -> Report:
     data = report_of("cpu_1_rank").data
-    return Report(msgspec.structs.replace(data, plan=list(_with_effects(rows, findings)), findings=findings))
+    made = msgspec.structs.replace(data, plan=list(_with_effects(rows, findings)), findings=findings)
+    return Report(msgspec.structs.replace(made, answer=answer_of(made)))
 
 
+NO_GRAPHS = GraphLine(verdict="cannot say")
 FINDINGS = [finding("HP203"), finding("HP206", caused_by="HP203"), finding("HP212"), finding("HP204"), finding("HP211")]
 ROWS = [
     row(1, "reads", "HP203", "HP299"),
@@ -53,27 +60,66 @@ ROWS = [
 
 
 def test_effects_stand_under_the_first_line_that_mends_them():
-    todo = what_to_do(report(ROWS, FINDINGS))
-    assert [[f.code for f in line.explains] for line in todo.lines] == [["HP203", "HP206"], []]
-    assert todo.lines[0].gives == "3.00 ms → 2.00 ms (1.00 ms to 3.00 ms) a step"
-    assert [(o.finding.code, o.todo) for o in todo.others] == [
+    answer = report(ROWS, FINDINGS).answer
+    assert [fix.explains for fix in answer.lines] == [["HP203", "HP206"], []]
+    assert answer.lines[0].saves == "saves 1.0 ms (0.5 to 1.5), 33 %"
+    assert [(o.finding, todo(o)) for o in answer.others] == [
         ("HP212", "advice HP212"),
-        ("HP204", "Do uploads (here): saves 2.00 µs (1.00 µs to 3.00 µs) a step by itself, and too little to be part of the plan."),
+        ("HP204", "Do uploads (here) saves 2.0 µs (1.0 to 3.0) by itself, too little to be a line of the plan."),
         ("HP211", "advice HP211"),
-    ]  # fmt: skip
+    ]
+    assert answer.end.sentence == "All 2: 3.00 ms → 2.0 ms (1.0 to 3.0) a step."
 
 
 def test_without_a_line_the_findings_are_what_to_do():
-    todo = what_to_do(report([row(None, "reads", "HP203", reason="adds_nothing")], FINDINGS[:1]))
-    assert (todo.lines, todo.nothing, todo.title) == ((), NOTHING, "What to do")
-    assert what_to_do(report([], FINDINGS)).nothing == "", "no plan was asked for"
+    answer = report([row(None, "reads", "HP203", reason="adds_nothing")], FINDINGS[:1]).answer
+    assert (answer.lines, answer.nothing, answer.others_title) == ([], NOTHING, "What to do")
+    assert report([], FINDINGS).answer.nothing == "", "no plan was asked for"
+
+
+def test_a_large_finding_without_a_fix_is_named_where_the_plan_is_empty():
+    rows = [row(None, "uploads", "HP204", reason="adds_nothing")]
+    large = msgspec.structs.replace(finding("HP206"), share_fraction=0.92)
+    answer = report(rows, [large]).answer
+    assert answer.nothing == f"{NOTHING} Largest finding without an estimate: title HP206 (HP206)."
+    assert [(fix.finding, fix.status, fix.saves) for fix in answer.others] == [
+        ("HP206", "bound", "92.0 % of the step at most")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ("data_loading", ""),
+        ("reads", "Line 1 is not about data loading, which bounds the step: no fix for it has an estimate."),
+    ],
+)
+def test_a_first_line_beside_what_bounds_the_step_says_why(first, said):
+    made = report([row(1, first)], [])
+    headline = msgspec.structs.replace(made.headline, bound="input")
+    assert answer_of(msgspec.structs.replace(made.data, headline=headline)).beyond == said
+
+
+def test_the_own_fix_of_what_bounds_the_step_is_pointed_to():
+    made = report([row(1, "reads"), row(2, "data_loading")], [])
+    headline = msgspec.structs.replace(made.headline, bound="input")
+    assert "its fix is line 2" in answer_of(msgspec.structs.replace(made.data, headline=headline)).beyond
+
+
+def test_a_report_of_an_earlier_version_gets_its_answer():
+    data = report(ROWS, [msgspec.structs.replace(f, saves_fraction=0.5) for f in FINDINGS]).data
+    old = msgspec.structs.replace(data, schema_version=3, answer=Answer(bound="", bound_sentence="", graphs=NO_GRAPHS))
+    new = upgraded(old)
+    assert [fix.line for fix in new.answer.lines] == [1, 2]
+    assert {f.share_fraction for f in new.findings} == {0.5}
+    assert [f.saves_fraction for f in new.findings if f.code == "HP203"] == [pytest.approx(2e3 / 3e6, abs=1e-6)]
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".md", ".html"])
 def test_the_plan_follows_the_headline_and_titles_occur_once(suffix):
     made = report(ROWS, FINDINGS)
     text = render(made, suffix)
-    at = [text.index(words) for words in (made.headline.sentence[:40], "Do reads", "Title HP203")]
+    at = [text.index(words) for words in (made.answer.bound_sentence[:40], "Do reads", "Title HP203")]
     assert at[0] < at[1] < at[2] < text.index("Also found") < text.index("Title HP212")
     assert at[1] < text.index("raph mode", at[0])
     assert [text.count(f.title) for f in FINDINGS] == [1] * len(FINDINGS)

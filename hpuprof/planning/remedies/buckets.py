@@ -236,6 +236,7 @@ REMEDY = Remedy(
     unknown="The start-up time of a collective: between the quartiles of what a line through this recording's sizes "
     "and shortest times leaves.",
     needs="A recording in which device rows are linked to their launches and collectives tell their bytes.",
+    bounds=("communication",),
     effort=Effort.ARGUMENT,
     mends=("HP206",),
     find=find,

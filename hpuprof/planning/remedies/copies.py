@@ -138,12 +138,13 @@ def _before(program: Program) -> Ints:
 
 REMEDY = Remedy(
     name="copies",
-    title="Copy beside the computation",
-    advice="Copy the next batch on a stream of its own, from pinned memory, while this one is computed; copy results "
-    "to the host on such a stream, too.",
+    title="Prefetch copies on a stream of their own",
+    advice="Copy the next batch on a separate stream, from pinned memory, while this one is computed. Copy results to "
+    "the host on such a stream, too.",
     costs="Device memory for one more batch, pinned host memory.",
     unknown="By how much copies slow what runs beside them: up to a tenth of their time.",
     needs="A recording in which device rows are linked to their launches.",
+    bounds=("copy",),
     effort=Effort.FEW_LINES,
     mends=("HP219",),
     find=find,

@@ -1,4 +1,4 @@
-"""Fetch batches beside the step instead of in it."""
+"""Load data in workers instead of in it."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ def find(situation: Situation) -> Iterator[Change]:
         lambda model, _: model.without_host(windows),
         uncertain=True,
         bends=bends,
+        occurs=windows,
     )
 
 
@@ -79,15 +80,15 @@ def _fetched(step: float, fetching: float, level: float) -> float:
 
 REMEDY = Remedy(
     name="data_loading",
-    title="Fetch batches beside the step",
-    advice="Give the DataLoader workers (num_workers=4 to begin with; where there are some twice as many, and twice "
-    "again until waiting no longer falls), keep them (persistent_workers=True) and pin their memory; make each sample "
-    "cheaper to decode if no processor is idle.",
+    title="Load data in workers",
+    advice="DataLoader(num_workers=4, persistent_workers=True, pin_memory=True); double the workers while waiting "
+    "falls. Where no processor is idle, make samples cheaper to decode.",
     code="DataLoader(..., num_workers=4, persistent_workers=True, pin_memory=True, prefetch_factor=4)",
     costs="Memory and processor time of the workers.",
     unknown="How long workers take for a batch is not in a trace: with more workers between a quarter as long and as "
     "long as now; moved to four workers, once to twice the time on the main thread each.",
     needs="A recording with data-loader rows on the main thread.",
+    bounds=("input",),
     effort=Effort.ARGUMENT,
     proof="edited",
     by_call=False,

@@ -174,7 +174,7 @@ def _running(dur: Floats) -> Floats:
 
 REMEDY = Remedy(
     name="collectives",
-    title="Reduce gradients during backward",
+    title="Overlap gradient reduction with backward",
     advice="Let hooks start each reduction as soon as its gradients are there, as DistributedDataParallel and FSDP do, "
     "and wait for them only before the optimizer.",
     code="model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)",
@@ -182,6 +182,7 @@ REMEDY = Remedy(
     unknown="A collective and what runs beside it take up to 1.35 times as long while both run (Daydream, ATC'20); "
     "gradients are ready in proportion to their reductions' time, or up to half of the way earlier or later.",
     needs="A recording in which device rows are linked to their launches, with autograd's rows.",
+    bounds=("communication",),
     effort=Effort.FEW_LINES,
     mends=("HP206",),
     find=find,

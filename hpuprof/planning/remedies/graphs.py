@@ -36,7 +36,7 @@ def find(situation: Situation) -> Iterator[Change]:
 
 REMEDY = Remedy(
     name="graphs",
-    title="Launch the step as graphs",
+    title="Capture the step in graphs",
     advice="Capture the region once and replay it; `hpuprof advise` says which, with code, and what stands in the way.",
     costs="Memory for static inputs and the graphs' pools; shapes must not change.",
     unknown="Launching a graph, gaps and kernels in it, copies into static inputs: constants with sources.",
@@ -45,5 +45,6 @@ REMEDY = Remedy(
     proof="edited",
     by_call=False,
     mends=("HP201", "HP207"),
+    absent=lambda _: ("no_graphs", "graph mode's verdict recommends no region"),
     find=find,
 )

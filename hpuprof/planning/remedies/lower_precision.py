@@ -12,7 +12,7 @@ from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.trace import Trace
 from hpuprof.planning.matrix_rows import MatrixRows
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import NO_PLACE, Change, Effort, Remedy
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.launch_model import LaunchModel
@@ -131,9 +131,9 @@ _NEEDS = (
 )
 HALF = Remedy(
     name="lower_precision",
-    title="Multiply matrices in 16 bits",
-    advice="Run forward under autocast to bfloat16, parameters stay in fp32; float16 with a GradScaler where the "
-    "device has no bfloat16.",
+    title="Use mixed precision (bf16 autocast)",
+    advice="Run forward under torch.autocast(dtype=torch.bfloat16); parameters stay in fp32. Take float16 with a "
+    "GradScaler where the device has no bfloat16.",
     costs="Results change in the third digit; check that training still converges.",
     unknown="Matrix operators take between the ratio of the peaks (of the roofline where shapes are known; half where "
     "peaks are not) and all of their time; casts are two thirds to two more launches each, at half to all of "
@@ -144,9 +144,15 @@ HALF = Remedy(
     mends=("HP210",),
     find=find_half,
 )
+
+
+def _no_tf32(situation: Situation) -> tuple[str, str]:
+    return NO_PLACE if _code(situation, "tf32") else ("no_such_switch", "the device has no TF32")
+
+
 TF32 = Remedy(
     name="tf32",
-    title="Multiply fp32 matrices through TF32",
+    title="Allow TF32 for fp32 matmuls",
     advice="Allow TF32: fp32 stays the type of all tensors, products are rounded to 10 bits.",
     costs="Results change in the fourth digit.",
     unknown="Matrix operators take between the ratio of the peaks (of the roofline where shapes are known) and all of "
@@ -154,6 +160,7 @@ TF32 = Remedy(
     needs=_NEEDS,
     effort=Effort.NUMERICS,
     mends=("HP210",),
+    absent=_no_tf32,
     find=find_tf32,
 )
 REMEDIES = (HALF, TF32)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import Intervals, union, union_of
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import NO_PLACE, Change, Effort, Remedy
 from hpuprof.planning.row_edits import without_work
 from hpuprof.planning.situation import ProgramCalls, Situation, folded, spared
 from hpuprof.what_if.launch_model import LaunchModel
@@ -114,9 +114,18 @@ class _Fusion(Struct, frozen=True, eq=False, dict=True):
         return best + (worst - best) * level
 
 
+def _absent(situation: Situation) -> tuple[str, str]:
+    if situation.view.trace.mode.startswith("compile"):
+        return "compiled", "the compiler fused pointwise operators already"
+    of = situation.calls
+    if of is not None and of.program.matrix is not None:
+        return "not_told_apart", "kernels of the device do not show which of them are pointwise"
+    return NO_PLACE
+
+
 REMEDY = Remedy(
     name="pointwise_fusion",
-    title="Fuse pointwise operators",
+    title="Fuse pointwise operators (torch.compile)",
     advice="Compile the model: activations, casts, additions and multiplications next to each other become one kernel.",
     code="model = torch.compile(model)",
     costs="Compilation at the first step and at new shapes.",
@@ -126,5 +135,6 @@ REMEDY = Remedy(
     needs="A recording in which device rows are linked to their launches.",
     effort=Effort.RESTRUCTURING,
     mends=("HP207",),
+    absent=_absent,
     find=find,
 )

@@ -1,4 +1,4 @@
-"""Keep activations instead of computing them again in backward."""
+"""Turn off activation checkpointing in backward."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class _Kept(Struct, frozen=True, eq=False):
 
 REMEDY = Remedy(
     name="recomputation",
-    title="Keep activations instead of computing them again",
-    advice="Turn activation checkpointing off, or off for as many layers as memory allows.",
+    title="Turn off activation checkpointing",
+    advice="Turn it off for as many layers as memory allows.",
     code="model.gradient_checkpointing_disable()  # transformers; else call the layer without checkpoint(...)",
     costs="Device memory for the activations that are kept.",
     unknown="The activations of how many layers fit into memory: none to all.",

@@ -148,9 +148,9 @@ _NEEDS = "A recording in which device rows are linked to their launches."
 
 READS = Remedy(
     name="read_backs",
-    title="Read no values back in the step",
-    advice="Keep the value on the device (torch.where, tensor arithmetic), read it after the step, or only in every "
-    "n-th step. What decides the control flow of the program cannot be dropped, only put off.",
+    title="Defer .item() and .cpu() out of the step",
+    advice="Keep the value on the device (torch.where, tensor arithmetic), or read it after the step or in every n-th "
+    "one. A read that decides control flow cannot be dropped, only deferred.",
     code="if step % 50 == 0:\n    logger.log(loss.item())",
     costs="The value comes later.",
     unknown="Nothing: the wait, the copy and the operator around them go.",
@@ -162,7 +162,7 @@ READS = Remedy(
 )
 RESULTS = Remedy(
     name="results",
-    title="Launch the next batch before reading the result",
+    title="Launch the next batch before reading this result",
     advice="Keep two batches in flight: prepare and launch the next one, then read this one's result; copy it "
     "into pinned memory.",
     code="pending = None\nfor batch in batches:\n    result = model(batch.to(device, non_blocking=True))\n"
@@ -176,9 +176,9 @@ RESULTS = Remedy(
 )
 SYNCHRONISATION = Remedy(
     name="synchronisation",
-    title="Do not wait for the device in the step",
-    advice="Remove synchronize() and what calls it (timers, logging, empty_cache); read values back after the step or "
-    "in every n-th one; order work with streams and events.",
+    title="Remove synchronization points",
+    advice="Remove synchronize() and its callers (timers, logging, empty_cache), or call them in every n-th step. "
+    "Order work with streams and events.",
     costs="Timers around a synchronize() no longer measure the device.",
     unknown="Nothing: the wait goes.",
     needs=_NEEDS,
@@ -189,12 +189,13 @@ SYNCHRONISATION = Remedy(
 )
 UPLOADS = Remedy(
     name="uploads",
-    title="Copy to the device from pinned memory",
-    advice="Pin the host's memory and copy with non_blocking=True: the copy then runs beside the host.",
+    title="Pin host memory for copies to the device",
+    advice="Pass pin_memory=True to the DataLoader and non_blocking=True to .to(): the copy then runs asynchronously.",
     code="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
     costs="Pinned memory; the tensor must not be changed before the copy is done.",
     unknown="How fast the copy then is: 0.4 of its time (a notebook's card, by NVIDIA) to all of it; the wait goes.",
     needs=_NEEDS,
+    bounds=("copy",),
     effort=Effort.FEW_LINES,
     proof="edited",
     mends=("HP204",),
@@ -202,7 +203,7 @@ UPLOADS = Remedy(
 )
 ALLOCATIONS = Remedy(
     name="allocations",
-    title="Allocate no device memory in the step",
+    title="Stop allocating device memory in the step",
     advice="Keep the allocator's cache (no empty_cache(), no setting that turns it off), leave it room, or lower "
     "fragmentation.",
     costs="Memory stays reserved.",

@@ -65,9 +65,9 @@ function figures(run) {
 }
 
 function plan(run) {
-  if (!run.plan.length) return null;
-  return make("div", {}, make("h2", {}, "What to change first"), make("ol", {class: "findings"}, ...run.plan.map((line) =>
-    make("li", {}, make("b", {}, line.what), make("br"), line.gives, ...line.explains.map((text) => make("p", {class: "dim"}, `Explains ${text}`))))));
+  if (!run.plan.length) return run.nothing ? make("p", {}, run.nothing) : null;
+  return make("div", {}, make("h2", {}, "What to change first"), run.base ? make("p", {class: "dim"}, run.base) : null, make("ol", {class: "findings"}, ...run.plan.map((line) =>
+    make("li", {}, make("b", {}, line.what), make("br"), line.gives, ...line.explains.map((text) => make("p", {class: "dim"}, `Explains ${text}`))))), make("p", {}, run.end));
 }
 
 function findings(run) {

@@ -257,10 +257,10 @@ def test_a_blocked_option_comes_last_and_what_removing_its_obstacle_would_bring_
     assert "without HP301, module Decoder_0 could be captured: 2.00×" in graph.evidence
 
 
-def test_where_only_a_blocked_option_pays_it_is_recommended_as_marginal(part):
+def test_where_only_a_blocked_option_pays_the_verdict_is_not_yet(part):
     both = prediction(option(1.0, 1.0, "module:Encoder_0"), option(2.0, 2.0, "module:Decoder_0"))
     graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
-    assert (graph.verdict, graph.region) == ("marginal", "module:Decoder_0")
+    assert (graph.verdict, graph.region) == ("not yet", "module:Decoder_0")
     assert "HP301 must be removed first" in graph.sentence
     assert not any("could be captured" in line for line in graph.evidence)
 

@@ -83,6 +83,6 @@ def test_the_command_prices_several(tmp_path):
         )
         .output
     )
-    assert "1. Fetch batches" in shown
+    assert "1. Load data in workers" in shown
     assert "2. Spend 10 % less time in gemm: kernel" in shown
     assert "Nothing in the steps is called no." in shown

@@ -13,13 +13,13 @@ from hpuprof.errors import ConfigError
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
+from hpuprof.report.answering import first_sentence
 from hpuprof.report.job_plan import (
     _beside_other_ranks,
     _keeping_pace,
     _of_all_ranks,
     _saved,
     _with_even_ranks,
-    first_line,
 )
 
 
@@ -112,7 +112,7 @@ def test_waiting_for_workers_may_stay_as_it_is(tmp_path):
 
 
 def test_taking_a_batch_from_a_worker_is_no_waiting(tmp_path):
-    assert "data_loading" not in rows_of(loop(load=600, workers=True, wall=1000), tmp_path)
+    assert rows_of(loop(load=600, workers=True, wall=1000), tmp_path)["data_loading"].reason == "no_place"
 
 
 def test_workers_that_are_waited_for_without_the_profiler_alone_may_wait_every_gain_away(tmp_path):
@@ -138,7 +138,7 @@ def test_how_late_steps_begin_in_a_recording_changes_no_price(tmp_path, load):
 def test_one_long_fetch_is_no_pace(tmp_path):
     out = loop(load=300, workers=True, wall=1000)
     out.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 8001, 950).step(8, 8000, 1000)
-    assert "data_loading" not in rows_of(out, tmp_path)
+    assert rows_of(out, tmp_path)["data_loading"].reason == "no_place"
 
 
 def test_where_workers_set_the_pace_nothing_else_gains(tmp_path):
@@ -212,16 +212,18 @@ def test_graphs_gain_what_the_verdict_says(tmp_path):
     assert graph.verdict == "yes"
     assert (first.remedy, first.order) == ("graphs", 1)
     assert first.after_ns == pytest.approx(graph.step_time_ns.median, rel=0.02)
-    assert report.headline.first == first_line(report.data.plan, blamed=False)
+    assert report.headline.first == first_sentence(report.data.plan)
     assert graph.region in first.where
     assert graph.api in first.where
 
 
-def test_the_chosen_remedies_are_priced_in_their_order(tmp_path):
+def test_the_chosen_remedies_are_priced_by_worth_whatever_their_order(tmp_path):
     out = loop(load=20_000, wall=21_000, read=True)
     rows = rows_of(out, tmp_path, apply=["read_backs", "data_loading"])
-    assert [rows[name].order for name in ("read_backs", "data_loading")] == [1, 2]
-    assert rows["data_loading"].before_ns == pytest.approx(rows["read_backs"].after_ns)
+    assert [rows[name].order for name in ("data_loading", "read_backs")] == [1, 2]
+    assert rows["read_backs"].before_ns == pytest.approx(rows["data_loading"].after_ns)
+    assert rows == rows_of(out, tmp_path, apply=["data_loading", "read_backs"])
+    assert rows_of(out, tmp_path, apply=["buckets"])["buckets"].reason == "no_place"
     with pytest.raises(ConfigError, match="no remedy 'tea'"):
         rows_of(out, tmp_path, apply=["tea"])
 
@@ -331,7 +333,7 @@ def test_ranks_that_may_be_waited_for_come_before_what_saves_less(waiting, first
     missing = msgspec.structs.replace(line(None, "keep_pace", 0.0), ceiling_ns=waiting, reason="one_rank")
     rows = _beside_other_ranks([found], [missing])
     assert [row.alone_ns for row in rows] == [50.0, 0.0]
-    assert first_line(rows, blamed=False).startswith(first)
+    assert first_sentence(rows).startswith(first)
 
 
 def test_graphs_that_do_not_pay_on_all_ranks_are_no_part_of_the_plan():

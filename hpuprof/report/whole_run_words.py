@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from hpuprof.model.durations import duration
 from hpuprof.model.step_log_rows import RunStepsRow
-from hpuprof.render.formats import duration, percent
-from hpuprof.report.model import Report
+from hpuprof.report.model import ReportData
+from hpuprof.report.rule import percent
 
 _TREND = 0.05
 """A smaller change over the run is not told."""
@@ -14,9 +15,9 @@ _SLOW = 0.01
 """Slow steps that cost less of the time are not told."""
 
 
-def run_line(report: Report) -> str:
+def run_line(data: ReportData) -> str:
     """Return the line; empty without a log of steps. The rank with the most steps speaks, the slowest is named."""
-    runs = [row for row in report.data.run_steps if row.step_p50_ns is not None]
+    runs = [row for row in data.run_steps if row.step_p50_ns is not None]
     if not runs:
         return ""
     row = max(runs, key=lambda row: (row.clean_steps, -row.rank))
@@ -26,7 +27,7 @@ def run_line(report: Report) -> str:
             f"{'slower' if row.trend_fraction > 0 else 'faster'} by {percent(abs(row.trend_fraction))} at the end"
         )
     if row.slow_fraction and row.slow_fraction >= _SLOW:
-        causes = Counter(slow.cause for slow in report.data.run_slow_steps if slow.recording == row.recording)
+        causes = Counter(slow.cause for slow in data.run_slow_steps if slow.recording == row.recording)
         cause = f", most in {causes.most_common(1)[0][0]}" if causes else ""
         told.append(f"slow steps cost {percent(row.slow_fraction)}{cause}")
     if row.input_fraction is not None and row.input_fraction >= _TREND:

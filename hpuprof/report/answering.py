@@ -1,0 +1,324 @@
+"""Makes a report's answer from its tables: fixes, the step time that they count from, and where they end.
+
+The words are made here, once; views lay them out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from hpuprof.model.answer import Answer, Base, End, Fix, GraphLine, Place, Span, Unsaid
+from hpuprof.model.durations import about, duration, rounded, spread
+from hpuprof.model.plan_rows import ABSENT, PlanRow, refused
+from hpuprof.model.prediction import GraphMode
+from hpuprof.planning.remedies import REMEDIES
+from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
+from hpuprof.report.rule import percent
+from hpuprof.report.whole_run_words import run_line
+
+EFFORT = {
+    "argument": "one argument",
+    "few_lines": "few lines",
+    "restructuring": "restructuring",
+    "numerics": "changes numerics",
+    "hardware": "hardware or cluster",
+}
+"""What a fix asks for, in words."""
+EVIDENCE = {
+    "edited": "checked",
+    "injected": "checked with delays",
+    "simulated": "simulated",
+}
+"""How an estimate was checked, in a word: on programs that were changed, by adding known delays, or not at all."""
+NOTHING = "No fix that has an estimate here saves 1 % of the step."
+LARGE = 0.1
+"""Share of the step from which a finding without an estimate is named where the plan has no line."""
+SAME = 0.005
+"""Recorded step time and the one that gains count from are told as one where they differ by less than this share."""
+_LEFT_OUT = {
+    "adds_nothing": ("small", "too little to be a line of the plan"),
+    "excluded": ("excluded", "but a line above takes its place"),
+}
+_STATUS = {**{reason: status for reason, (status, _) in _LEFT_OUT.items()}, "not_chosen": "not_chosen"}
+_STATUS |= {"record_again": "record_again", "not_found": "not_found"}
+_THEN = {"host": "then the host bounds the step", "device": "then the device bounds the step"}
+_SOURCE = {"unprofiled": "measured", "given": "given", "profiled": "estimated"}
+_NOUN = {"input": "data loading", "communication": "communication", "copy": "copies"}
+"""What bounds a step, for which there are fixes of its own. Host and device have fixes of every kind."""
+_OF_THE_JOB = {"communication": ("keep_pace", "balance", "pauses"), "input": ("pauses",)}
+"""Fixes about a bound that only all ranks or all steps show."""
+
+
+def answered(data: ReportData) -> ReportData:
+    """Return a report with the answer that its tables give."""
+    return msgspec.structs.replace(data, answer=answer_of(data))
+
+
+def answer_of(data: ReportData) -> Answer:
+    """Return the answer that a report's tables give."""
+    rows, headline, graph = data.plan, data.headline, data.graph_mode
+    taken = [row for row in rows if row.order is not None]
+    base_ns = counted_ns(rows, graph)
+    fixes = [_fix(row, base_ns, data.findings) for row in rows if row.order is not None or not row.why]
+    fixes += _of_findings(rows, data.findings)
+    line = next((row.order for row in taken if row.remedy == "graphs"), None)
+    return Answer(
+        bound=headline.bound,
+        bound_sentence=headline.bound_sentence or headline.sentence,
+        base=_base(data, taken),
+        run=run_line(data),
+        fixes=fixes,
+        nothing="" if taken or not rows else _nothing(rows, data.findings),
+        beyond=_beyond(headline.bound, rows, taken),
+        end=_end(taken, headline.unit),
+        graphs=GraphLine(verdict=graph.verdict, line=line, sentence=graph.sentence),
+        caution=caution(headline.never_checked_on),
+        unsaid=list(_unsaid(rows)),
+        absent=[row.remedy for row in rows if row.reason in ABSENT],
+    )
+
+
+def counted_ns(rows: Sequence[PlanRow], graph: GraphMode) -> float | None:
+    """Return the step time that gains count from [ns]; None where nothing is estimated."""
+    return next((row.before_ns for row in rows if row.order == 1), graph.base_step_ns)
+
+
+def with_savings(findings: Sequence[Finding], rows: Sequence[PlanRow], base_ns: float | None) -> list[Finding]:
+    """Return findings with what their fixes save alone, as shares of the step time that gains count from [ns]."""
+    alone = {code: row.alone_ns for row in rows for code in row.mends if row.alone_ns is not None}
+    return [
+        msgspec.structs.replace(f, saves_fraction=round(alone[f.code] / base_ns, 6))
+        if base_ns and f.code in alone
+        else f
+        for f in findings
+    ]
+
+
+def upgraded(data: ReportData) -> ReportData:
+    """Return a report of an earlier version with its answer: before version 4, `saves_fraction` was the share."""
+    if data.schema_version >= SCHEMA_VERSION:
+        return data
+    shares = [msgspec.structs.replace(f, share_fraction=f.saves_fraction, saves_fraction=None) for f in data.findings]
+    findings = with_savings(shares, data.plan, counted_ns(data.plan, data.graph_mode))
+    data = msgspec.structs.replace(data, schema_version=SCHEMA_VERSION, findings=findings)
+    return answered(data)
+
+
+def caution(devices: str) -> str:
+    """Say that no estimate was ever checked on these devices; empty for none."""
+    return f"Estimates were never checked on this device ({devices})." if devices else ""
+
+
+def saves(row: PlanRow, base_ns: float | None, *, alone: bool = False) -> str:
+    """Say what a fix saves: its gain after the lines above it, or `alone`; as a share of a step time [ns], too."""
+    of = "alone" if alone or row.gain_ns is None else "gain"
+    low, middle, high = (getattr(row, f"{of}{end}") for end in ("_low_ns", "_ns", "_high_ns"))
+    if middle is None:
+        return ""
+    share = f", {_share(middle / base_ns)}" if base_ns else ""
+    return f"saves {about(middle, low, high)}{share}"
+
+
+def _share(fraction: float) -> str:
+    # Its interval is wider than a tenth of a per cent.
+    return f"{100 * fraction:.0f} %" if abs(fraction) >= 0.1 else percent(fraction)
+
+
+def first_sentence(rows: Sequence[PlanRow], unit: str = "step") -> str:
+    """Return the plan's first line as a sentence; empty without one."""
+    first = next((row for row in rows if row.order == 1), None)
+    unrecorded = next((row for row in rows if row.reason == "one_rank"), None)
+    if first is None and unrecorded is not None:
+        return f"First record all ranks: {unrecorded.where}, and {unrecorded.why}."
+    if first is None:
+        return ""
+    return (
+        f"First: {first.title[0].lower()}{first.title[1:]} ({first.where}); "
+        f"it {saves(first, first.before_ns)} of the {unit}."
+    )
+
+
+def _fix(row: PlanRow, base_ns: float | None, findings: Sequence[Finding]) -> Fix:
+    gain, share = row.gain_ns if row.order else row.alone_ns, None
+    if base_ns and gain is not None:
+        share = gain / base_ns
+    return Fix(
+        line=row.order,
+        name=row.remedy,
+        what=row.title,
+        status="line" if row.order is not None else _STATUS.get(row.reason, "not_priced"),  # type: ignore[arg-type]
+        place=Place(
+            where=row.where,
+            rank=row.rank if row.step is not None else None,
+            step=row.step,
+            start_ns=row.start_ns,
+            dur_ns=row.dur_ns,
+            python_line=row.python_line,
+        ),
+        gain=_span(row, "gain"),
+        alone=_span(row, "alone"),
+        after=_span(row, "after"),
+        gain_fraction=share,
+        p_gain=row.p_gain,
+        effort=EFFORT.get(row.effort, ""),
+        evidence=EVIDENCE.get(row.proof, ""),
+        requires=row.requires,
+        after_lines=row.after,
+        saves=saves(row, base_ns),
+        terms="; ".join(_terms(row)),
+        how=first_sentence_of(row.advice),
+        advice=row.advice,
+        code=row.code,
+        costs=row.costs,
+        unknown=row.unknown,
+        explains=[f.code for f in findings if f.code in row.mends or f.caused_by in row.mends],
+    )
+
+
+def _terms(row: PlanRow) -> Iterator[str]:
+    """Yield what a fix asks for, how its estimate was checked, and what it comes after."""
+    yield from filter(None, (EFFORT.get(row.effort), EVIDENCE.get(row.proof)))
+    if row.after:
+        yield f"after line{'s' if len(row.after) > 1 else ''} {', '.join(map(str, row.after))}"
+    if row.requires:
+        yield f"together with: {', '.join(row.requires)}"
+
+
+def first_sentence_of(text: str) -> str:
+    """Return the first sentence of an advice."""
+    return re.split(r"(?<=[.;:]) (?=[A-Z])", text, maxsplit=1)[0]
+
+
+def _span(row: PlanRow, of: str) -> Span:
+    return Span(low_ns=getattr(row, f"{of}_low_ns"), ns=getattr(row, f"{of}_ns"), high_ns=getattr(row, f"{of}_high_ns"))
+
+
+def _of_findings(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterator[Fix]:
+    """Yield the findings that no line of the plan explains and no other finding causes, as fixes with a bound."""
+    told = {code for row in rows if row.order is not None for code in row.mends}
+    priced = {code: row for row in rows if row.order is None for code in row.mends}
+    for finding in findings:
+        if finding.caused_by or finding.code in told:
+            continue
+        row, share = priced.get(finding.code), finding.share_fraction
+        left = _LEFT_OUT.get(row.reason) if row is not None else None
+        if row is not None and left is not None:
+            status, why = left
+            alone = saves(row, None, alone=True) if row.alone_high_ns else "saves nothing"
+            said, why, advice = f"{row.title} ({row.where}) {alone} by itself, {why}.", "", ""
+        else:
+            status = "bound" if share else "not_priced"
+            said = f"{percent(share)} of the step at most" if share else ""
+            why, advice = row.why if row is not None else "", finding.advice
+        yield Fix(
+            finding=finding.code,
+            what=finding.title,
+            status=status,  # type: ignore[arg-type]
+            place=Place(where=finding.evidence, rank=finding.ranks[0] if len(finding.ranks) == 1 else None),
+            evidence="bound only" if status == "bound" else "",
+            saves=said,
+            why=why,
+            terms="bound only" if status == "bound" else "",
+            how=first_sentence_of(advice),
+            advice=advice,
+            explains=[finding.code, *(f.code for f in findings if f.caused_by == finding.code)],
+        )
+
+
+def _base(data: ReportData, taken: Sequence[PlanRow]) -> Base:
+    """Return the step time as recorded, and the one that gains count from."""
+    graph, unit = data.graph_mode, data.headline.unit
+    recorded = next((m.value for m in data.metrics if m.name == "step_time_mean"), None)
+    if taken:
+        counted = _span(taken[0], "before")
+    else:
+        between = graph.base_range_ns
+        counted = Span(
+            low_ns=between.low if between else graph.base_step_ns,
+            ns=graph.base_step_ns,
+            high_ns=between.high if between else graph.base_step_ns,
+        )
+    source = graph.base or ""
+    return Base(
+        recorded_ns=recorded,
+        counted=counted,
+        source=source,
+        sentence=_base_words(recorded, counted, source, unit),
+    )
+
+
+def _base_words(recorded: float | None, counted: Span, source: str, unit: str) -> str:
+    """Say how long a step takes as recorded and without the profiler."""
+    if recorded is None:
+        return ""
+    if counted.ns is None:
+        return f"A {unit} takes {duration(recorded)} as recorded; without the profiler it is not known."
+    if abs(counted.ns / recorded - 1) < SAME:
+        return f"A {unit} takes {duration(recorded)}{spread(counted.low_ns, counted.high_ns)}; gains count from there."
+    known = _SOURCE.get(source, "estimated")
+    clean = about(counted.ns, counted.low_ns, counted.high_ns)
+    return (
+        f"A {unit} takes {duration(recorded)} as recorded; {clean} without the profiler ({known}): gains count from it."
+    )
+
+
+def _nothing(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> str:
+    """Say why the plan has no line, and the largest finding that has no estimate."""
+    if unrecorded := first_sentence(rows):  # no line, so that ranks are missing
+        return unrecorded
+    if refused(rows):
+        needs = rows[0].needs
+        said = f"Cannot say what to change first: {rows[0].why}."
+        if needs:
+            said += f" It takes {needs[:1].lower()}{needs[1:].rstrip('.')}."
+    else:
+        said = NOTHING
+    priced = {code for row in rows if row.order is None and not row.why for code in row.mends}
+    largest = next((f for f in findings if (f.share_fraction or 0.0) >= LARGE and f.code not in priced), None)
+    if largest is None:
+        return said
+    title = f"{largest.title[:1].lower()}{largest.title[1:]}"
+    return f"{said} Largest finding without an estimate: {title} ({largest.code})."
+
+
+def _beyond(bound: str, rows: Sequence[PlanRow], taken: Sequence[PlanRow]) -> str:
+    """Say why the first line is not about what bounds the step; empty where it is."""
+    names = {*_OF_THE_JOB.get(bound, ()), *(remedy.name for remedy in REMEDIES if bound in remedy.bounds)}
+    if not taken or bound not in _NOUN or taken[0].remedy in names:
+        return ""
+    mine = [row for row in rows if row.remedy in names]
+    best = max(mine, key=lambda row: row.alone_ns or 0.0, default=None)
+    if best is None:
+        why = "no fix for it has an estimate"
+    elif best.order is not None:
+        why = f"its fix is line {best.order}, which saves less for its effort"
+    elif best.alone_ns:
+        why = f"its fix {saves(best, None, alone=True)} by itself"
+    else:
+        why = best.why or "its fix saves nothing here"
+    return f"Line 1 is not about {_NOUN[bound]}, which bounds the step: {why}."
+
+
+def _end(taken: Sequence[PlanRow], unit: str) -> End:
+    if not taken:
+        return End()
+    first, last = taken[0], taken[-1]
+    step = _span(last, "after")
+    done = f"All {len(taken)}" if len(taken) > 1 else "With it"
+    then = f", {_THEN[last.then]}" if last.then in _THEN else ""
+    now = rounded(first.before_ns, first.before_low_ns, first.before_high_ns)
+    after = about(last.after_ns, last.after_low_ns, last.after_high_ns)
+    return End(step=step, then=last.then, sentence=f"{done}: {now} → {after} a {unit}{then}.")
+
+
+def _unsaid(rows: Sequence[PlanRow]) -> Iterator[Unsaid]:
+    """Yield the fixes without an estimate, one entry for each reason."""
+    reasons: dict[str, list[PlanRow]] = {}
+    for row in rows:
+        if row.why and row.order is None and row.reason not in ABSENT:
+            reasons.setdefault(row.why, []).append(row)
+    for why, mine in reasons.items():
+        yield Unsaid(fixes=[row.remedy for row in mine], why=why, decides=mine[0].needs)
