@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from hpuprof.analysis.bound import decide as bound
+from hpuprof.analysis.steady import SteadySteps
 from hpuprof.graph_mode.job import MIN_STEPS, one_step_noise
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.graph_mode.refusals import NO_TRACE
@@ -17,7 +17,6 @@ from hpuprof.graph_mode.verdict import Decision, decide
 from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Interval
-from hpuprof.model.schema import Cause
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.abstain import not_by_call, refusal_of, refused, without_place
 from hpuprof.planning.pricing import Pricing
@@ -90,28 +89,19 @@ def plan_rows(
     wished, unknown = shortened_parts(situation, chosen)
     found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
     told = partial.prediction is not None and partial.prediction.base != "profiled"
-    plan = Plan(pricing, situation, _bound(partial), found, decision, family, told, _alike(partial, len(pricing.base)))
+    plan = Plan(
+        pricing,
+        situation,
+        SteadySteps.of(partial).bound.kind,
+        found,
+        decision,
+        family,
+        told,
+        _alike(partial, len(pricing.base)),
+    )
     off = partial.prediction.fell_back if partial.prediction is not None else None
     rows = [*plan.rows(chosen), *unknown, *not_by_call(situation, off)]
     return [*rows, *without_place(situation, {row.remedy for row in rows})]
-
-
-def _bound(partial: RankPartial) -> str:
-    """Return what bounds the steady steps of a recording."""
-    steps = {s.step: s for s in partial.steps if s.steady}
-    wall = sum(s.wall_ns for s in steps.values())
-    if not wall or any(s.device_busy_ns is None for s in steps.values()):
-        return "unknown"
-    busy, communication, copy = (
-        sum(getattr(s, column) or 0 for s in steps.values()) / wall
-        for column in ("device_busy_ns", "exposed_communication_ns", "exposed_copy_ns")
-    )
-    idle: dict[Cause, float] = {}
-    for row in partial.gap_causes:
-        if row.step in steps:
-            cause = Cause[row.cause.upper()]
-            idle[cause] = idle.get(cause, 0.0) + row.idle_ns / wall
-    return bound(busy, communication, copy, idle, sound=True).kind
 
 
 def _alike(partial: RankPartial, samples: int) -> Floats:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from hpuprof.analysis.bound import Bound, decide
 from hpuprof.analysis.groups import percentile
+from hpuprof.analysis.steady import SteadySteps, share
 from hpuprof.graph_mode.verdict_by_kind import decide_by_kind
 from hpuprof.ingest.discover import Identity, Skipped
 from hpuprof.model.clock import GivenClock
@@ -18,13 +17,12 @@ from hpuprof.model.metrics import BY_NAME, Metric
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.prediction import GraphMode
-from hpuprof.model.schema import Cause
 from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow, StepKindRow, StepRow
 from hpuprof.ranks.rank_tables import AcrossRanks, Main, across_ranks
 from hpuprof.report.answering import answered, counted_ns, with_savings
 from hpuprof.report.findings import culprits, find
 from hpuprof.report.headline import headline
-from hpuprof.report.headline_metrics import SteadySteps, build_metrics, overlap_degree, share
+from hpuprof.report.headline_metrics import build_metrics, overlap_degree
 from hpuprof.report.job_plan import plan_of, unit_of
 from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
 from hpuprof.report.pause_lines import of_typical_steps
@@ -61,7 +59,7 @@ def combine(
         name: [row for i, (who, part) in enumerate(done) if i in shown[name] for row in stamped(part, name, who)]
         for name in FILE_TABLES
     }
-    of_file = [SteadySteps.of([part], _idle_by_cause(part)) for _, part in done]
+    of_file = [SteadySteps.of(part) for _, part in done]
     ranks = [_rank_row(who, part, used) for (who, part), used in zip(done, of_file, strict=True)]
     kind = next(iter(recording_kinds(who for who, _ in done)), RecordingKind("", ""))
     chosen = _choose(done, kind)
@@ -99,7 +97,7 @@ def combine(
     data = ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
-        headline=headline(_bound(used), context, _of_both(population["steady"], used), held_up, plan, graph_mode),
+        headline=headline(used.bound, context, _of_both(population["steady"], used), held_up, plan, graph_mode),
         metrics=metrics,
         findings=with_savings(findings, plan, counted_ns(plan, graph_mode)),
         graph_mode=graph_mode,
@@ -162,15 +160,6 @@ def _file_row(who: Identity, part: RankPartial) -> FileRow:
     return msgspec.structs.replace(part.file, **who.recording, provenance=who.provenance)
 
 
-def _idle_by_cause(part: RankPartial) -> dict[Cause, int]:
-    steady = {s.step for s in part.steps if s.steady}
-    totals: dict[str, int] = defaultdict(int)
-    for row in part.gap_causes:
-        if row.step in steady:
-            totals[row.cause] += row.idle_ns
-    return dict(sorted((Cause[name.upper()], idle_ns) for name, idle_ns in totals.items()))
-
-
 def _context(main: Main, used: SteadySteps, across: AcrossRanks, metrics: Sequence[Metric]) -> Context:
     values = {m.name: m.value for m in metrics}
     return Context(main, values, used.idle_shares if used.sound else {}, across)
@@ -187,19 +176,13 @@ def _findings(context: Context, used: Sequence[SteadySteps]) -> list[Finding]:
     return find(context, _context([context.main[i] for i in others], joined, context.across, metrics))
 
 
-def _bound(used: SteadySteps) -> Bound:
-    columns = ("device_busy_ns", "exposed_communication_ns", "exposed_copy_ns")
-    busy, communication, copy = (share(used.steps, column) for column in columns)
-    return decide(busy, communication or 0.0, copy or 0.0, used.idle_shares, sound=used.sound)
-
-
 def _rank_row(who: Identity, part: RankPartial, used: SteadySteps) -> RankRow:
     shares: dict[str, Any] = {
         name: share(used.steps, BY_NAME[name].column)
         for name in RankRow.__struct_fields__
         if name in BY_NAME and BY_NAME[name].column
     }
-    bound = _bound(used)
+    bound = used.bound
     return RankRow(
         **who.recording,
         steps_used=len(used.typical),

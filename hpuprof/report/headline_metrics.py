@@ -3,83 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from operator import attrgetter
 
 import numpy as np
-from msgspec import Struct
 
 from hpuprof.analysis.groups import percentile
+from hpuprof.analysis.steady import SteadySteps, share
 from hpuprof.analysis.step_kinds import ACCUMULATING, UPDATING
 from hpuprof.analysis.steps import ANOTHER, MATTERS
-from hpuprof.model.arrays import Ints, median
+from hpuprof.model.arrays import median
 from hpuprof.model.metrics import METRICS, Metric, MetricSpec, Value
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.schema import Cause
 from hpuprof.model.step_rows import left_out_of_loop
 from hpuprof.model.tables import StepRow
 from hpuprof.ranks.rank_tables import AcrossRanks, rank_metrics
-
-
-class SteadySteps(Struct, frozen=True, dict=True):
-    """The population of a metric: the chosen recordings, their steady steps, their idle time by cause [ns]."""
-
-    steps: Sequence[StepRow]
-    parts: Sequence[RankPartial]
-    idle: Mapping[Cause, int]
-
-    @classmethod
-    def of(cls, parts: Sequence[RankPartial], idle: Mapping[Cause, int]) -> SteadySteps:
-        """Take the steady steps of these recordings."""
-        return cls([s for part in parts for s in part.steps if s.steady], parts, idle)
-
-    @classmethod
-    def joined(cls, several: Sequence[SteadySteps]) -> SteadySteps:
-        """Take several populations as one."""
-        idle: dict[Cause, int] = {}
-        for one in several:
-            for cause, ns in one.idle.items():
-                idle[cause] = idle.get(cause, 0) + ns
-        return cls(
-            [s for one in several for s in one.steps],
-            [p for one in several for p in one.parts],
-            dict(sorted(idle.items())),
-        )
-
-    @cached_property
-    def typical(self) -> list[StepRow]:
-        """The typical ones of them, which medians are of."""
-        return [s for s in self.steps if s.used]
-
-    @cached_property
-    def slow(self) -> list[StepRow]:
-        """Those that took much longer than typical steps of their kind."""
-        return [s for s in self.steps if s.slow]
-
-    @cached_property
-    def typical_walls(self) -> Ints:
-        """Lengths of the typical ones [ns]."""
-        return np.array([s.wall_ns for s in self.typical], dtype=np.int64)
-
-    @cached_property
-    def walls(self) -> Ints:
-        """Their lengths [ns]."""
-        return np.array([s.wall_ns for s in self.steps], dtype=np.int64)
-
-    @cached_property
-    def wall(self) -> int:
-        """The sum of their lengths [ns]."""
-        return int(self.walls.sum())
-
-    @property
-    def idle_shares(self) -> dict[Cause, float]:
-        """Idle time by cause over their sum."""
-        return {cause: ns / self.wall for cause, ns in self.idle.items()} if self.wall else {}
-
-    @property
-    def sound(self) -> bool:
-        """Whether the device rows of all recordings allow conclusions."""
-        return bool(self.parts) and all(part.sound for part in self.parts)
 
 
 def build_metrics(used: SteadySteps, across: AcrossRanks, population: Mapping[str, str]) -> list[Metric]:
@@ -98,13 +34,6 @@ def _value(spec: MetricSpec, used: SteadySteps) -> Value:
         traced = share(used.steps, "device_idle_ns") is not None
         return used.idle.get(spec.cause, 0) / used.wall if traced else None
     return _COMPUTED[spec.name](used)
-
-
-def share(steps: Sequence[StepRow], column: str) -> float | None:
-    """Return the sum of a column over the sum of step times; None when any step lacks it."""
-    values = list(map(attrgetter(column), steps))
-    wall = sum(map(attrgetter("wall_ns"), steps))
-    return float(sum(values) / wall) if values and None not in values and wall else None
 
 
 def overlap_degree(steps: Sequence[StepRow]) -> float | None:
