@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.model.answer import Answer, Base, End, Fix, GraphLine, Place, Span, Unsaid
 from hpuprof.model.durations import about, duration, rounded, spread
 from hpuprof.model.plan_rows import ABSENT, PlanRow, refused
@@ -34,6 +35,7 @@ EVIDENCE = {
 }
 """How an estimate was checked, in a word: on programs that were changed, by adding known delays, or not at all."""
 NOTHING = "No fix that has an estimate here saves 1 % of the step."
+OVERTAKEN = "That is by itself: with the plan's lines done, it saves less than 1 % of the step."
 LARGE = 0.1
 """Share of the step from which a finding without an estimate is named where the plan has no line."""
 SAME = 0.005
@@ -74,11 +76,18 @@ def answer_of(data: ReportData) -> Answer:
         nothing="" if taken or not rows else _nothing(rows, data.findings),
         beyond=_beyond(headline.bound, rows, taken),
         end=_end(taken, headline.unit),
-        graphs=GraphLine(verdict=graph.verdict, line=line, sentence=graph.sentence),
+        graphs=GraphLine(verdict=graph.verdict, line=line, sentence=graph.sentence + _overtaken(rows, graph)),
         caution=caution(headline.never_checked_on),
         unsaid=list(_unsaid(rows)),
         absent=[row.remedy for row in rows if row.reason in ABSENT],
     )
+
+
+def _overtaken(rows: Sequence[PlanRow], graph: GraphMode) -> str:
+    """Say that graphs, worth trying by themselves, save little once the plan's lines are done."""
+    after = any(row.remedy == "graphs" and row.reason == "adds_nothing" for row in rows)
+    taken = any(row.order is not None for row in rows)
+    return f" {OVERTAKEN}" if after and taken and graph.verdict in WORTH_TRYING else ""
 
 
 def counted_ns(rows: Sequence[PlanRow], graph: GraphMode) -> float | None:
@@ -113,13 +122,17 @@ def caution(devices: str) -> str:
 
 
 def saves(row: PlanRow, base_ns: float | None, *, alone: bool = False) -> str:
-    """Say what a fix saves: its gain after the lines above it, or `alone`; as a share of a step time [ns], too."""
+    """Say what a fix saves or costs after the lines above it, or `alone`; as a share of a step time [ns], too."""
     of = "alone" if alone or row.gain_ns is None else "gain"
     low, middle, high = (getattr(row, f"{of}{end}") for end in ("_low_ns", "_ns", "_high_ns"))
     if middle is None:
         return ""
+    if middle < 0:
+        verb, middle, low, high = "costs", -middle, None if high is None else -high, None if low is None else -low
+    else:
+        verb = "saves"
     share = f", {_share(middle / base_ns)}" if base_ns else ""
-    return f"saves {about(middle, low, high)}{share}"
+    return f"{verb} {about(middle, low, high)}{share}"
 
 
 def _share(fraction: float) -> str:

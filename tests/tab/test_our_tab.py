@@ -71,7 +71,8 @@ def test_a_run_says_what_the_analysis_says(logdir: Path) -> None:
     answer = routes["/runs"].get("/runs").get_json()
     row = next(r for r in answer["runs"] if r["key"] == "hpu_g2_eager")
     report = hpuprof.analyze(logdir / "hpu_g2_eager")
-    assert row["sentence"] == report.headline.sentence
+    assert row["sentence"] == report.answer.bound_sentence
+    assert row["graph_mode"] == report.answer.graphs.sentence
     assert row["cells"]["bound"]["text"] == "input"
     assert row["cells"].keys() == {column["name"] for column in answer["columns"]}
     assert row["cells"]["step_time_p50"]["value"] == report.metrics["step_time_p50"].value

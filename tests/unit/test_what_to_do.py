@@ -11,7 +11,7 @@ from hpuprof.model.tables import PlanRow
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.render import render
 from hpuprof.render.fix_lines import todo
-from hpuprof.report.answering import NOTHING, answer_of, upgraded
+from hpuprof.report.answering import NOTHING, OVERTAKEN, answer_of, saves, upgraded
 from hpuprof.report.findings import BY_CODE
 from hpuprof.report.job_plan import _with_effects
 from hpuprof.report.model import Finding, Report
@@ -134,3 +134,17 @@ def test_what_a_remedy_mends_is_a_finding():
     codes = [code for remedy in REMEDIES for code in remedy.mends]
     assert codes
     assert set(codes) <= set(BY_CODE)
+
+
+def test_what_makes_the_step_longer_costs():
+    slower = msgspec.structs.replace(row(None, "uploads"), alone_low_ns=-3e6, alone_ns=-2e6, alone_high_ns=-1e6)
+    assert saves(slower, 10e6) == "costs 2.0 ms (1.0 to 3.0), 20 %"
+
+
+@pytest.mark.parametrize(("verdict", "told"), [("yes", True), ("no", False)])
+@pytest.mark.parametrize(("reason", "alike"), [("adds_nothing", True), ("no_place", False)])
+def test_graphs_that_the_plan_overtakes_say_so(verdict, told, reason, alike):
+    data = report([row(1, "data_loading"), row(None, "graphs", reason=reason)], []).data
+    graph = msgspec.structs.replace(data.graph_mode, verdict=verdict, sentence="Yes: 1.5 times.")
+    said = answer_of(msgspec.structs.replace(data, graph_mode=graph)).graphs.sentence
+    assert said == ("Yes: 1.5 times. " + OVERTAKEN if told and alike else "Yes: 1.5 times.")
