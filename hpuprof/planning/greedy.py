@@ -22,7 +22,7 @@ from hpuprof.planning.abstain import not_by_call, refusal_of, refused, without_p
 from hpuprof.planning.pricing import Pricing
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedies.faster import shortened_parts
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import LOSS, WEIGHT, Change, Remedy, worth
 from hpuprof.planning.situation import Measured, Situation
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT, interval, of_other_runs, repeated
@@ -33,22 +33,11 @@ SHOWN = 0.002
 """Share of the step below which a change alone is not shown."""
 ALIKE = 0.97
 """Of changes worth this share of the best one, that which touches less of the program goes first."""
-WEIGHT = {
-    Effort.ARGUMENT: 1.0,
-    Effort.FEW_LINES: 1.2,
-    Effort.RESTRUCTURING: 1.5,
-    Effort.NUMERICS: 1.5,
-    Effort.HARDWARE: 3.0,
-}
-"""What a gain is divided by for the effort that it asks for: the order of the plan. Heuristic: whoever tunes a program
-turns a switch before rewriting for half as much again, and changes the machine last."""
 OVERLAP = 0.5
 """Where two changes together save less than the sum of both by this share of the smaller gain, effort counts twice:
 whoever applies the one of less effort may not need the other."""
 BOUND_FIRST = 0.5
 """The first line is about what bounds the step if that has this share of the best change's worth."""
-LOSS = -0.005
-"""Share of the step from which a change that loses it in one of 20 samples may be a loss."""
 NEEDED = 0.5
 """A line whose gain alone is below this share of its gain in the plan comes after those that clear its way."""
 MOST = 6
@@ -158,7 +147,7 @@ def _sure(samples: Floats) -> float:
 
 def _worth(found: Tried) -> float:
     """Return what a change is worth for its effort: the mean of its sure gain and its median."""
-    return (max(_sure(found[3]), 0.0) + found[0]) / 2 / WEIGHT[found[1].remedy.effort]
+    return worth(_sure(found[3]), found[0], found[1].remedy.effort)
 
 
 class Plan(msgspec.Struct, frozen=True, eq=False):

@@ -24,10 +24,26 @@ class Effort(IntEnum):
     HARDWARE = 4  # or the cluster
 
 
+WEIGHT = {
+    Effort.ARGUMENT: 1.0,
+    Effort.FEW_LINES: 1.2,
+    Effort.RESTRUCTURING: 1.5,
+    Effort.NUMERICS: 1.5,
+    Effort.HARDWARE: 3.0,
+}
+"""What a gain is divided by for the effort that it asks for: the order of the plan. Heuristic: whoever tunes a program
+turns a switch before rewriting for half as much again, and changes the machine last."""
+LOSS = -0.005
+"""Share of the step from which a change that loses it in one of 20 samples may be a loss."""
 NO_PLACE = "no_place", "the steps hold no place where it saves 0.2 %"
 """Reason and words of most remedies that a recording has no place for."""
 Edit = Callable[[StepModel, float], StepModel]
 """Plays a change: a model and how badly it turns out, from 0 (as good as can be) to 1, to the model with the change."""
+
+
+def worth(sure: float, median: float, effort: Effort) -> float:
+    """Return what a gain is worth for its effort: the mean of its sure part, the 5th percentile, and its median."""
+    return (max(sure, 0.0) + median) / 2 / WEIGHT[effort]
 
 
 class Change(Struct, frozen=True, eq=False):

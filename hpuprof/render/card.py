@@ -35,6 +35,9 @@ _PHASES = {
 }
 """Of the host, where no device was traced."""
 _IDLE = ("idle", "·")
+_KEPT = 2
+"""Lines of the plan that are never left out; the last of the others go before the step and its time."""
+_LEAST_MISSED = 100
 _UNLIKE = 0.1
 """By what share mean and median step time differ where both are told."""
 _APART = 0.02
@@ -88,16 +91,25 @@ def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noq
     for apart in (d for d in report.data.diagnostics if d.code == "HP181"):
         run.paper.line(_cut(f"{DIAGNOSTICS['HP181'].title}: {apart.text}", 3 * width - 20), style="yellow")
     yield run
-    yield _plan(answer, block())
+    yield _first(answer, block())
+    for fix in answer.lines[1:]:
+        further = block(spare=fix.line if fix.line and fix.line > _KEPT else 0)
+        further.paper.line(f"{fix.line}. {fix.what}: {priced(fix)}", 2)
+        yield further
+    after = block()
+    for said in (answer.end.sentence, answer.beyond):
+        if said:
+            after.paper.line(said, 2)
+    yield after
     yield _graphs(answer, block())
     yield _gates(report, block(), width)
-    found = block(spare=4)
+    found = block(spare=_LEAST_MISSED)
     if answer.others:
         others = ", ".join(f"{other.finding} {other.what}" for other in answer.others)
         found.paper.line(_cut(f"{answer.others_title}: {others}", 2 * width - 10))
     yield found
     quality = data_quality_by_code(report)
-    rows = block(spare=0 if any(DIAGNOSTICS[code].severity == "error" for code, _ in quality) else 3)
+    rows = block(spare=0 if any(DIAGNOSTICS[code].severity == "error" for code, _ in quality) else _LEAST_MISSED - 1)
     errors = [f"{code} {text}" for code, text in quality if DIAGNOSTICS[code].severity == "error"]
     for error in errors[:2]:
         rows.paper.line(shorten(error, 2 * width - 30), style="red")
@@ -153,8 +165,8 @@ def _step(report: Report, paper: Paper, width: int) -> None:
         paper.line(_cut(f"{pauses.title}: {pauses.evidence}", 2 * width - 10))
 
 
-def _plan(answer: Answer, block: _Block) -> _Block:
-    """Put the fixes on the card: the first with what it explains and how to do it, the others in a row each."""
+def _first(answer: Answer, block: _Block) -> _Block:
+    """Put the first fix on the card with what it explains and how to do it, or why there is none."""
     paper = block.paper
     paper.heading("What to change first")
     if answer.nothing:
@@ -165,11 +177,6 @@ def _plan(answer: Answer, block: _Block) -> _Block:
         paper.line(f"{priced(fix)}{codes}", 5, "bold")
         if fix.how:
             paper.line(f"→ {fix.how}", 5, "cyan")
-    for fix in answer.lines[1:]:
-        paper.line(f"{fix.line}. {fix.what}: {priced(fix)}", 2)
-    for said in (answer.end.sentence, answer.beyond):
-        if said:
-            paper.line(said, 2)
     return block
 
 

@@ -14,6 +14,7 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.plan_rows import refused
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
+from hpuprof.planning.remedy import LOSS, Effort, worth
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
 from hpuprof.report.model import Finding
@@ -158,14 +159,28 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     if graph.verdict not in WORTH_TRYING or then is None or now is None:
         left = [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
         return left if rows[at].order != 1 else _with_best_alone(left, rows[at].before_ns or 0.0, graph.base_range_ns)
-    gained = Interval(low=now - then.high, median=now - then.median, high=now - then.low)
+    gained = _gained(graph, now, then)
     where = f"{graph.region}, with {graph.api}"
     joint = msgspec.structs.replace(rows[at], where=where, **_ends("alone", gained))
     rest = rows[at + 1 :]
+    if joint.order == 1 and gained.low < LOSS * now:  # what may lose does not come first
+        rest = [*rows[:at], *map(_open, rest)]
+        found = _with_best_alone(rest, now, graph.base_range_ns)
+        if found is not rest:
+            return [*found, _open(joint)]
+        rest = rows[at + 1 :]
     if joint.order == 1:
         rest = _after(rest, then, joint.after_ns)
         joint = msgspec.structs.replace(_first(joint, now, gained, graph.base_range_ns), **_ends("after", then))
     return [*rows[:at], joint, *rest]
+
+
+def _gained(graph: GraphMode, now: float, then: Interval) -> Interval:
+    """Return what graphs gain of the step time `now` [ns]: within the speed-up, whose samples hold both step times."""
+    if graph.speedup is None:
+        return Interval(low=now - then.high, median=now - then.median, high=now - then.low)
+    low, high = (now * (1.0 - 1.0 / speedup) for speedup in (graph.speedup.low, graph.speedup.high))
+    return Interval(low=low, median=min(max(now - then.median, low), high), high=high)
 
 
 def _after(rows: Sequence[PlanRow], begin: Interval, alone: float | None) -> list[PlanRow]:
@@ -176,8 +191,8 @@ def _after(rows: Sequence[PlanRow], begin: Interval, alone: float | None) -> lis
 
 
 def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = None) -> list[PlanRow]:
-    """Put the change first that gains most alone: its price holds whatever was first before."""
-    at = max(range(len(rows)), key=lambda i: rows[i].alone_ns or 0.0, default=None)
+    """Put the change first that is worth most alone: its price holds whatever was first before."""
+    at = max(range(len(rows)), key=lambda i: _worth(rows[i]), default=None)
     if at is None or (rows[at].alone_ns or 0.0) < LEAST * now:
         return rows
     best = rows[at]
@@ -191,6 +206,11 @@ def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = N
             for row in [*rows[:at], *rows[at + 1 :]]
         ),
     ]
+
+
+def _worth(row: PlanRow) -> float:
+    effort = Effort[row.effort.upper()] if row.effort else Effort.FEW_LINES
+    return worth(row.alone_low_ns or 0.0, row.alone_ns or 0.0, effort)
 
 
 def _ends(of: str, found: Interval) -> dict[str, float]:
@@ -222,6 +242,10 @@ def _open(row: PlanRow) -> PlanRow:
     return msgspec.structs.replace(row, order=None, then="", reason="record_again", **unknown)
 
 
+_EFFORT = {"host": Effort.HARDWARE, "link": Effort.HARDWARE}
+"""What letting a suspect keep pace asks for, by its kind; others work otherwise or carry more."""
+
+
 def _keeping_pace(suspect: SuspectRow) -> PlanRow:
     return PlanRow(
         order=None,
@@ -230,6 +254,7 @@ def _keeping_pace(suspect: SuspectRow) -> PlanRow:
         where=name_of(suspect),
         unknown="Its work is replaced by that of three ranks that do the same.",
         proof="injected",
+        effort=_EFFORT.get(suspect.kind, Effort.RESTRUCTURING).name.lower(),
         mends=[HELD_UP],
     )
 
@@ -270,6 +295,7 @@ def _balanced(found: DivisionPrice, *, blamed: bool) -> PlanRow:
         advice=advice,
         unknown=unknown,
         proof="simulated",
+        effort=Effort.RESTRUCTURING.name.lower(),
         mends=[BUBBLES, *([HELD_UP] if blamed else [])],
     )
 

@@ -13,6 +13,7 @@ import msgspec
 from hpuprof.model.durations import duration
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import PlanRow
+from hpuprof.planning.remedy import Effort
 from hpuprof.report.pauses import PAUSES, Pause, fix, who
 
 NAME = "pauses"
@@ -63,6 +64,7 @@ def _line(pause: Pause, recorded: int) -> PlanRow:
         advice=advice,
         unknown="How much of it can go, or run in the background: its price is of all of it. As often as recorded.",
         proof="injected",
+        effort=Effort.FEW_LINES.name.lower(),
         mends=[PAUSES.code],
         alone_low_ns=pause.cost_low_ns,
         alone_ns=pause.cost_ns,

@@ -19,10 +19,12 @@ from hpuprof.graph_mode.bounds import GAIN
 from hpuprof.graph_mode.verdict import NEAR
 from hpuprof.model.answer import Span
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
+from hpuprof.planning.remedy import LOSS
 from hpuprof.render import render
 from hpuprof.render.advice import to_advice
 from hpuprof.render.card import to_card
 from hpuprof.render.formats import measured
+from hpuprof.report.answering import OVERTAKEN
 from hpuprof.report.model import Report
 
 JOBS = sorted(
@@ -137,7 +139,8 @@ def test_one_answer_does_not_contradict_itself(report):
     lines = answer.lines
     assert all(fix.alone.ns is None or fix.alone.ns >= 0 or fix.after_lines for fix in lines), "a line that loses alone"
     assert answer.graphs.line == next((fix.line for fix in lines if fix.name == "graphs"), None)
-    assert answer.graphs.sentence == graph.sentence
+    assert answer.graphs.sentence.removesuffix(f" {OVERTAKEN}") == graph.sentence
+    assert all(fix.effort for fix in lines), "what a line asks for"
     if graph.base_step_ns and lines and all(fix.name != "pauses" for fix in lines):
         assert answer.base.counted.ns == pytest.approx(graph.base_step_ns, rel=0.02), "one step time"
     for finding in report.findings:
@@ -149,6 +152,8 @@ def test_one_answer_does_not_contradict_itself(report):
     if lines:
         assert answer.nothing == ""
         assert (lines[0].p_gain or 1.0) > 0.5, "the first line may lose"
+        low = lines[0].gain.low_ns or 0.0
+        assert low >= LOSS * answer.base.counted.ns or len(lines) == 1, "what may lose does not come first"
 
 
 def test_findings_of_uneven_ranks_name_one_culprit(report):
