@@ -64,4 +64,7 @@ HPU_CODE = {
     "FusedAdamW(model.parameters(), lr=lr)",
     "lower_precision": autocast("hpu"),
     "pointwise_fusion": 'model = torch.compile(model, backend="hpu_backend")',
+    "fp8": "import habana_frameworks.torch.hpex.experimental.transformer_engine as te\n"
+    "layer = te.Linear(in_features, out_features)  # in place of torch.nn.Linear\n"
+    "with te.fp8_autocast(enabled=True):\n    loss = criterion(model(batch), target)",
 }

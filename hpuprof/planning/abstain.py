@@ -83,8 +83,8 @@ def without_place(situation: Situation, told: Collection[str]) -> Iterator[PlanR
     """Yield the remedies for which the steps hold no place; `told`: names of those that have a row."""
     for remedy in REMEDIES:
         if remedy.name not in told:
-            reason, why = NO_PLACE if remedy.absent is None else remedy.absent(situation)
-            yield _row(remedy, reason, why, "")
+            reason, why, *needs = NO_PLACE if remedy.absent is None else remedy.absent(situation)
+            yield _row(remedy, reason, why, needs[0] if needs else "")
 
 
 def _row(remedy: Remedy, reason: str, why: str, needs: str) -> PlanRow:

@@ -20,6 +20,7 @@ from hpuprof.planning.situation import ProgramCalls
 from hpuprof.what_if.launch_program import Program
 
 _OPERATOR = re.compile(r"^aten::(?:.*conv(?:olution|\d|_)|(?:add|badd)?b?mm$|linear$|matmul$)")
+_LINEAR = re.compile(r"^aten::(?:addmm|mm|linear|_scaled_mm)$")
 _SINGLE = re.compile(r"sgemm|scudnn|tf32|s1688gemm|f32f32|<float\b|_SB_")
 """Names of kernels for fp32: cuBLAS and cuDNN (`volta_sgemm_64x64_nt`, `cudnn_volta_scudnn_128x64_...`), CUTLASS
 (`cutlass_80_tensorop_s1688gemm_...`, through TF32), templates over float, Tensile (`Cijk_..._SB_...`)."""
@@ -53,8 +54,7 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         """Find them by the types of operators where those were recorded, else by names of kernels."""
         view, program = of.view, of.program
         trace, nesting = view.trace, view.links.nesting
-        device_name = trace.first_device.get("name")
-        known = of.measured.utilisation or Utilisation.of(view, str(device_name) if device_name else None)
+        known = of.once(known_work)
         operator = view.links.operator[program.device_row]
         kernel = trace.device.name[program.device_row]
         names = [trace.names[int(n)] for n in kernel.tolist()]
@@ -83,6 +83,43 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         follows[rows] = False
         found = np.array(rows, dtype=np.int64)
         return cls(found, work, [names[i] for i in rows], known.peak, part[found], np.flatnonzero(follows))
+
+    @classmethod
+    def find_linear_in_half(cls, of: ProgramCalls) -> MatrixRows:
+        """Find products of linear layers in 16 bits: those of operators whose shapes and types were recorded."""
+        view, program = of.view, of.program
+        trace, nesting = view.trace, view.links.nesting
+        known = of.once(known_work)
+        operator = view.links.operator[program.device_row]
+        around = _around(known, nesting.stop, operator)
+        peak, rows, work = known.peak, list[int](), list[Work | None]()
+        if peak is None or "fp8" not in peak.dense_tflops:
+            around = np.full(len(around), -1)
+        kernel = trace.device.name[program.device_row]
+        fit = (program.kind == DeviceKind.COMPUTE) & ~_named(trace.names, kernel, _POINTWISE.search)
+        linear = _named(trace.names, trace.host.name[nesting.rows[known.position]], _LINEAR.match)
+        for i in np.flatnonzero(fit & (around >= 0)).tolist():
+            told = known.work[int(known.kind[around[i]])]
+            if linear[around[i]] and told is not None and told.dtype in ("bf16", "fp16") and told.bytes is not None:
+                rows.append(i)
+                work.append(told)
+        names = [trace.names[int(kernel[i])] for i in rows]
+        return cls(np.array(rows, dtype=np.int64), work, names, peak, np.ones(len(rows)), np.zeros(0, dtype=np.int64))
+
+    def bytes_ns(self) -> Floats:
+        """Return how long each one's operands and result take through the device's memory [ns]."""
+        if self.peak is None:
+            return np.zeros(len(self.row))
+        memory = self.peak.memory_tb_per_s * 1e3  # bytes per ns
+        return np.array([((work.bytes if work else None) or 0) / memory for work in self.work])
+
+    def least_in_fp8(self) -> Floats:
+        """Return the least share of each one's time in 8 bits, by the roofline; all of it without such a type."""
+        fast = None if self.peak is None else self.peak.dense_tflops.get("fp8")
+        if self.peak is None or fast is None:
+            return np.ones(len(self.row))
+        slow, memory = self.peak.dense_tflops.get("bf16", fast), self.peak.memory_tb_per_s
+        return np.array([_ratio(work, slow, fast, memory, 0.5) for work in self.work])
 
     @cached_property
     def simple(self) -> Mask:
@@ -116,6 +153,12 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
             return None
         slow, fast, memory = peak.without_tf32_tflops, peak.dense_tflops["fp32"], peak.memory_tb_per_s
         return np.array([_ratio(work, slow, fast, memory, 1.0) for work in self.work])
+
+
+def known_work(of: ProgramCalls) -> Utilisation:
+    """Return what the operators of a recording compute, as far as their shapes were recorded."""
+    device_name = of.view.trace.first_device.get("name")
+    return of.measured.utilisation or Utilisation.of(of.view, str(device_name) if device_name else None)
 
 
 def _named(names: Sequence[str], codes: Codes, fits: Callable[[str], object]) -> Mask:

@@ -82,7 +82,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     added and found) or `simulated` (on generated traces only); `by_call`: whether it needs each call's device rows;
     `bounds`: what bounds a step that it is about, host and device left out; `mends`: codes of the findings that are
     effects of what it changes; `code`: to type on any device whose family has none of its own; `absent`: reason and
-    words where the steps hold no place for it, if others than the usual ones.
+    words where the steps hold no place for it, if others than the usual ones, and the recording that would tell.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     effort: Effort
     proof: str = "simulated"
     by_call: bool = True
-    absent: Callable[[Situation], tuple[str, str]] | None = None
+    absent: Callable[[Situation], tuple[str, ...]] | None = None
     bounds: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     mends: tuple[str, ...] = ()

@@ -215,13 +215,13 @@ class ProgramCalls(Struct, frozen=True, eq=False, dict=True):
     def _outermost(self) -> Ints:
         """Position in the nesting of the outermost operator around each call, -1 for none."""
         parent = np.append(self.view.links.nesting.parent, -1)
-        at = self._operators
+        at = self.operators
         while ((outer := parent[at]) >= 0).any():
             at = np.where(outer >= 0, outer, at)
         return at
 
     @cached_property
-    def _operators(self) -> Ints:
+    def operators(self) -> Ints:
         """Position in the nesting of the operator around each call, or of that which handed it over; -1 for none."""
         nesting, path = self.view.links.nesting, self.program.path
         at = np.where(self.known >= 0, self.view.calls.operator[self.known], -1)
@@ -252,7 +252,7 @@ class ProgramCalls(Struct, frozen=True, eq=False, dict=True):
 
     def _operator(self, call: int) -> tuple[int, int]:
         """Return the position in the nesting of the operator around a call, -1 for none, and the call's host row."""
-        return int(self._operators[call]), int(self.program.path.stands[call])
+        return int(self.operators[call]), int(self.program.path.stands[call])
 
 
 def shortened(windows: Intervals, share: float) -> Intervals:

@@ -6,6 +6,7 @@ from hpuprof.planning.remedies import (
     buckets,
     copies,
     data_loading,
+    fills,
     fused_optimizer,
     gradient_overlap,
     graphs,
@@ -25,7 +26,8 @@ REMEDIES: tuple[Remedy, ...] = (
     *lower_precision.REMEDIES,
     pointwise_fusion.REMEDY,
     recomputation.REMEDY,
-    fused_optimizer.REMEDY,
+    fills.REMEDY,
+    *fused_optimizer.REMEDIES,
     graphs.REMEDY,
 )
 BY_NAME = {remedy.name: remedy for remedy in REMEDIES}

@@ -1,16 +1,18 @@
-"""Launch the optimizer's work in a few fused kernels."""
+"""Launch the optimizer's work in a few kernels: fused ones, and for few groups of parameters."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.intervals import contains
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.remedy import Change, Effort, Remedy
-from hpuprof.planning.situation import Situation, folded, spared
+from hpuprof.planning.situation import ProgramCalls, Situation, folded, spared
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 
@@ -25,20 +27,25 @@ DEVICE_LEFT = (7 / 19, 1.0)
 HOST_LEFT = (0.05, 0.25)
 """Share of the host's work left: one call for each group of tensors, the lists of tensors still made; by judgement. So
 of allocations: unfused operators allocate their results, fused kernels write to the parameters and the state."""
+LEAST_GROUPS = 4
+"""Groups above which merging them is looked at; decayed and other parameters of two kinds make four."""
+GROUPS_LEFT = 0.25
+"""Share of the groups that must stay at most, by judgement; 28 of 465 stayed in a published case (rf-detr #1409)."""
+_FUSED = "aten::_fused_"
+_OF_LISTS = re.compile(r"^aten::_(?:fused|foreach)_")
+"""Operators that take lists of parameters."""
 
 
-def find(situation: Situation) -> Iterator[Change]:
-    """Find optimizers with many launches per step."""
+def find_fused(situation: Situation) -> Iterator[Change]:
+    """Find optimizers with many launches per step that are not fused."""
     of = situation.calls
     if of is None:
         return
-    program, windows = of.program, situation.view.placement.optimizer
-    calls = of.launches & (of.phase == Phase.OPTIMIZER)
-    calls[program.call[program.kind == DeviceKind.COMMUNICATION]] = False
-    per_step = float(calls.sum()) / program.steps
-    if per_step < LEAST_LAUNCHES:
+    windows = situation.view.placement.optimizer
+    calls, per_step = _launches(of)
+    if per_step < LEAST_LAUNCHES or any(name.startswith(_FUSED) for name in _operators(of)):
         return
-    groups = _in_runs(calls, program.step)
+    groups = _in_runs(calls, of.program.step, FOLD)
 
     def edit(model: StepModel, level: float) -> StepModel:
         assert isinstance(model, LaunchModel)
@@ -53,17 +60,56 @@ def find(situation: Situation) -> Iterator[Change]:
     yield Change(where, per_step, edit, ideal, uncertain=True, touches=calls)
 
 
-def _in_runs(calls: Mask, step: Ints) -> Ints:
-    """Return the group of each call, -1 for none: runs of `FOLD` calls of one step."""
+def find_groups(situation: Situation) -> Iterator[Change]:
+    """Find optimizers that do the same for many groups of parameters."""
+    of = situation.calls
+    if of is None:
+        return
+    windows = situation.view.placement.optimizer
+    calls, per_step = _launches(of)
+    count = min(_operators(of).values(), default=0) / max(1, len(windows))
+    if count < LEAST_GROUPS or per_step < LEAST_LAUNCHES:
+        return
+    groups = _in_runs(calls, of.program.step, round(count))
+
+    def edit(model: StepModel, level: float) -> StepModel:
+        assert isinstance(model, LaunchModel)
+        left = 1.0 / count + (max(GROUPS_LEFT, 1.0 / count) - 1.0 / count) * level
+        return spared(folded(model, groups, 1.0), of, windows, 1.0 - left)
+
+    where = f"{count:,.0f} groups, {per_step:,.0f} launches in the optimizer's step"
+    yield Change(where, per_step, edit, uncertain=True, touches=calls)
+
+
+def _launches(of: ProgramCalls) -> tuple[Mask, float]:
+    """Return the launches of the optimizer's own work, and how many a step has."""
+    calls = of.launches & (of.phase == Phase.OPTIMIZER)
+    calls[of.program.call[of.program.kind == DeviceKind.COMMUNICATION]] = False
+    return calls, float(calls.sum()) / of.program.steps
+
+
+def _operators(of: ProgramCalls) -> dict[str, int]:
+    """Return how often operators on lists of parameters ran in optimizers: each at least once for a group."""
+    view = of.view
+    host, rows = view.trace.host, view.links.nesting.rows
+    if not len(rows):
+        return {}
+    mine = view.trace.named(_OF_LISTS.match)[host.name[rows]] & contains(view.placement.optimizer, host.start[rows])
+    codes, counts = np.unique(host.name[rows[mine]], return_counts=True)
+    return {view.trace.names[code]: count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
+
+
+def _in_runs(calls: Mask, step: Ints, length: int) -> Ints:
+    """Return the group of each call, -1 for none: runs of so many calls of one step."""
     groups = np.full(len(calls), -1)
     at = np.flatnonzero(calls)
     _, first, count = np.unique(step[at], return_index=True, return_counts=True)
     within = np.arange(len(at)) - np.repeat(first, count)
-    groups[at] = step[at] * len(calls) + within // FOLD
+    groups[at] = step[at] * len(calls) + within // length
     return groups
 
 
-REMEDY = Remedy(
+FUSED = Remedy(
     name="fused_optimizer",
     title="Use the fused optimizer",
     advice="Pass fused=True to the optimizer, or foreach=True where it has no fused implementation.",
@@ -75,5 +121,18 @@ REMEDY = Remedy(
     effort=Effort.ARGUMENT,
     proof="edited",
     mends=("HP208",),
-    find=find,
+    find=find_fused,
 )
+GROUPS = Remedy(
+    name="parameter_groups",
+    title="Merge the optimizer's parameter groups",
+    advice="Give the optimizer few groups: parameters with the same learning rate and weight decay belong into one.",
+    code='optimizer = torch.optim.AdamW([{"params": decayed}, {"params": others, "weight_decay": 0.0}], fused=True)',
+    costs="None where groups differ in nothing; else learning rates of groups must be set otherwise.",
+    unknown="How many groups must stay: one to a quarter of them. The device's time stays.",
+    needs="A recording in which device rows are linked to their launches and the optimizer's step is annotated.",
+    effort=Effort.FEW_LINES,
+    mends=("HP208",),
+    find=find_groups,
+)
+REMEDIES = (FUSED, GROUPS)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.trace import Trace
-from hpuprof.planning.matrix_rows import MatrixRows
+from hpuprof.planning.matrix_rows import MatrixRows, known_work
 from hpuprof.planning.remedy import NO_PLACE, Change, Effort, Remedy
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
@@ -28,6 +28,15 @@ CAST = (0.5, 1.0)
 that cast (HTA's test data)."""
 BYTES_LEFT = 0.5
 """Share of the time of other kernels of the model that is left at least: they move tensors of half the size."""
+
+FP8_PASSES = (0.5, 2.5)
+"""How often casts to fp8 pass over a product's operands in 16 bits. Fused into what makes an operand, its half is
+written; at worst it is read for its scale, read again and written in half: 5 bytes for 2. Compiled around linear layers
+alone, published runs lose against bf16 (torchtitan #778); fused with the rest they gain up to 1.4 times (Megatron-LM
+#396)."""
+FP8_CASTS = (1.0, 4.0)
+"""More launches for a product: one cast, or scale and cast of both operands. Small layers lose by them (7.1 to 9.8 s,
+float8_experimental #280)."""
 
 
 def find_half(situation: Situation) -> Iterator[Change]:
@@ -67,44 +76,75 @@ def find_tf32(situation: Situation) -> Iterator[Change]:
         yield _change(of, found.row[found.simple], least[found.simple])
 
 
-def _change(of: ProgramCalls, rows: Ints, least: Floats, around: Ints | None = None) -> Change:
-    """Return the change of some rows. `around`: others that then move half the bytes, with casts; None: neither."""
-    program, casts = of.program, around is not None
+def find_fp8(situation: Situation) -> Iterator[Change]:
+    """Find products of linear layers in 16 bits, on devices that have fp8."""
+    of = situation.calls
+    found = None if of is None else of.once(MatrixRows.find_linear_in_half)
+    if of is None or found is None or not len(found.row):
+        return
+    cast = found.bytes_ns() / np.maximum(of.program.dur[found.row], 1.0)
+    few, many = (passes * cast for passes in FP8_PASSES)
+    least = np.minimum(found.least_in_fp8() + few, 1.0)
+    yield _change(of, found.row, least, np.zeros(0, dtype=np.int64), worst=1.0 + many, casts=FP8_CASTS, bits="16 bits")
+
+
+def _change(
+    of: ProgramCalls,
+    rows: Ints,
+    least: Floats,
+    around: Ints | None = None,
+    *,
+    worst: Floats | None = None,
+    casts: tuple[float, float] = CASTS,
+    bits: str = "fp32",
+) -> Change:
+    """Return the change of some rows.
+
+    `around`: others that then move half the bytes, with casts; None: neither. `worst`: shares of the rows' time at
+    worst, all of it if None; `casts`: a kernel's, at best and at worst; `bits`: what the products are in now.
+    """
+    program, with_casts = of.program, around is not None
     chosen = np.zeros(len(program.call), dtype=bool)
     chosen[rows] = True
-    share = np.ones(len(chosen))
+    share, most = np.ones(len(chosen)), np.ones(len(chosen))
     share[rows] = least
+    if worst is not None:
+        most[rows] = worst
     if around is not None:
         share[around] = BYTES_LEFT
     calls = np.zeros(len(program.row), dtype=bool)
     calls[program.call[rows]] = True
     cast, rows_of_it = 0.0, np.zeros(KINDS, dtype=np.int64)
-    if casts and (launches := np.flatnonzero(of.launches)).size:
+    if with_casts and (launches := np.flatnonzero(of.launches)).size:
         # Of what is handed over, the program's work alone: another thread launches it.
         work = (program.begin - of.since) + np.where(program.path.source >= 0, 0.0, program.useful)
         typical = launches[np.argsort(work[launches], kind="stable")[len(launches) // 2]]
         cast, within = float(work[typical]), (of.since[typical], program.end[typical])
         rows_of_it = np.array([np.diff(np.searchsorted(when, within))[0] for when in program.segments.events])
-    change = _Precision(chosen, share, calls & of.launches, cast, rows_of_it, program.path.source)
+    change = _Precision(chosen, share, most, calls & of.launches, cast, rows_of_it, program.path.source, casts)
     per_step = float(len(rows)) / program.steps
     of_device = program.dur[rows].sum() / program.dur.sum()
-    where = f"{per_step:,.0f} kernels of matrix operators on fp32, {of_device:.0%} of the device's time"
+    on_in = "on" if bits == "fp32" else "in"
+    where = f"{per_step:,.0f} kernels of matrix operators {on_in} {bits}, {of_device:.0%} of the device's time"
     return Change(where, per_step, change.edit, change.ideal, uncertain=True, touches=calls)
 
 
 class _Precision(Struct, frozen=True, eq=False):
     chosen: Mask  # rows of matrix operators
     least: Floats  # share of each row's time that is left at least
+    most: Floats  # share of it at worst
     calls: Mask  # launches of chosen rows
     cast: float  # host's work for one more launch, as recorded [ns]
     cast_rows: Ints  # the profiler's rows in it by kind: what they cost is no work
     source: Ints  # call that handed each launch over, -1 for none
+    casts: tuple[float, float]  # for a chosen row, at best and at worst
 
     def edit(self, model: StepModel, level: float) -> LaunchModel:
-        """Scale rows between what can be and what they take now; casts cost `CASTS` more launches each."""
+        """Scale rows between what can be and what they take at worst; casts are more launches each."""
         assert isinstance(model, LaunchModel)
-        faster = scaled(model, self.least < 1.0, self.least + (1.0 - self.least) * level)
-        calls, (few, many) = faster.schedule.calls, CASTS
+        other = (self.least != 1.0) | (self.most != 1.0)
+        faster = scaled(model, other, self.least + (self.most - self.least) * level)
+        calls, (few, many) = faster.schedule.calls, self.casts
         each = CAST[0] + (CAST[1] - CAST[0]) * level
         count = np.where(self.calls, each * (few + (many - few) * level), 0.0)
         rows = calls.cost_rows + count[:, None] * self.cast_rows
@@ -123,6 +163,18 @@ class _Precision(Struct, frozen=True, eq=False):
         """Take the matrix operators' time away, and what others can save."""
         assert isinstance(model, LaunchModel)
         return scaled(model, self.least < 1.0, np.where(self.chosen, 0.0, self.least))
+
+
+def _no_fp8(situation: Situation) -> tuple[str, ...]:
+    of = situation.calls
+    found = None if of is None else of.once(MatrixRows.find_linear_in_half)
+    if found is None or found.peak is None:
+        return "not_told", "peaks of the device are not known, or nothing is linked to launches"
+    if "fp8" not in found.peak.dense_tflops:
+        return "no_such_switch", "the device has no fp8"
+    if not len(of.once(known_work).kind if of is not None else ()):
+        return "not_told", "shapes of products were not recorded", "A recording with record_shapes=True."
+    return NO_PLACE
 
 
 _NEEDS = (
@@ -163,4 +215,19 @@ TF32 = Remedy(
     absent=_no_tf32,
     find=find_tf32,
 )
-REMEDIES = (HALF, TF32)
+FP8 = Remedy(
+    name="fp8",
+    title="Compute linear layers in fp8",
+    advice="Convert large linear layers (torchao, Transformer Engine), together with torch.compile, which fuses the "
+    "casts; leave small layers in bf16.",
+    code="from torchao.float8 import convert_to_float8_training\n"
+    "model = torch.compile(convert_to_float8_training(model))",
+    costs="Results change in the second digit; check that training still converges.",
+    unknown="Products take from the roofline in 8 bits to all of their time. Casts to fp8 and their scales pass over "
+    "the operands half a time (fused) to two and a half times, and are one to four more launches each.",
+    needs="A recording with record_shapes=True in which device rows are linked to their launches.",
+    effort=Effort.NUMERICS,
+    absent=_no_fp8,
+    find=find_fp8,
+)
+REMEDIES = (HALF, TF32, FP8)

@@ -105,3 +105,39 @@ def test_kernels_that_compute_on_what_matrix_operators_give_move_half_the_bytes(
         out.host("cudaStreamSynchronize", at + 10, 79, cat="cuda_runtime", stream=7)
     bench = Bench.of(out, lower_precision.HALF, tmp_path)
     assert bench.with_it() == pytest.approx(bench.now - 35 - saved)
+
+
+H100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}
+HALVES = "c10::BFloat16"
+
+
+def of_half(operator: str = "aten::mm", *, inner: int = 8192, kind: str = HALVES, header: dict = H100) -> TraceBuilder:
+    """A product of 16 bits that takes 800 of 1000 µs."""
+    out = TraceBuilder(**header).steps(4, 1000)
+    for at in range(0, 4000, 1000):
+        out.host(operator, at + 1, 6, **{"Input Dims": [[8192, inner], [inner, 8192]], "Input type": [kind, kind]})
+        out.kernel("nvjet_hsh_128x256", at + 7, 800, launch=at + 2)
+        out.host("cudaStreamSynchronize", at + 10, 799, cat="cuda_runtime", stream=7)
+    return out
+
+
+def test_fp8_takes_at_least_the_ratio_of_the_peaks_and_half_a_pass_for_casts(tmp_path):
+    bench = Bench.of(of_half(), lower_precision.FP8, tmp_path)
+    passes = 3 * 8192 * 8192 * 2 / 3.35e6  # µs for operands and result
+    assert bench.changes[0].where == "1 kernels of matrix operators in 16 bits, 100% of the device's time"
+    assert bench.with_it(0.0) == pytest.approx(1000 - 800 * (1 - 989 / 1979) + 0.5 * passes, abs=0.1)
+    assert bench.with_it(1.0) == pytest.approx(1000 + 2.5 * passes, abs=0.1)
+
+
+def test_thin_products_lose_in_fp8(tmp_path):
+    bench = Bench.of(of_half(inner=16), lower_precision.FP8, tmp_path)
+    assert bench.with_it(1.0) > 1000
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [of_half("aten::bmm"), of_half(kind="float"), of_half(header=A100)],
+    ids=["attention", "fp32", "a device without fp8"],
+)
+def test_fp8_is_for_linear_layers_in_16_bits_where_the_device_has_it(tmp_path, trace):
+    assert Bench.of(trace, lower_precision.FP8, tmp_path).changes == []
