@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.collective_search import collective_calls, position_of_rows
 from hpuprof.analysis.modules import running_node
@@ -13,10 +14,13 @@ from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.collective_calls import CallKind
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.row_edits import first_after
+from hpuprof.planning.row_edits import first_after, lasting, without_work
 from hpuprof.planning.situation import ProgramCalls
 from hpuprof.what_if.capture import ACCUMULATE
+from hpuprof.what_if.edit import with_waits
+from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
+from hpuprof.what_if.schedule import Wait
 
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 SLOWER_BESIDE = 0.35
@@ -116,3 +120,17 @@ def used_after(program: Program, rows: Ints, last: Ints) -> tuple[Ints, Ints]:
     using = first_after(computing, np.maximum(program.call[rows], last[step[rows]]), program.call)
     used = (using >= 0) & (step[np.maximum(using, 0)] == step[rows])
     return rows[used], using[used]
+
+
+def without_collectives(model: LaunchModel, of: ProgramCalls, rows: Ints) -> LaunchModel:
+    """Take collectives away: their time, the waits for them, and the host's work for them."""
+    gone = np.zeros(len(model.schedule.rows), dtype=bool)
+    gone[rows] = True
+    schedule, waits = model.schedule, model.schedule.waits
+    of_device = (waits.kind == Wait.DEVICE) | (waits.kind == Wait.LANE)
+    free = waits.only(~(of_device & gone[np.where(of_device, waits.source, 0)]))
+    calls = np.zeros(len(schedule.calls), dtype=bool)
+    calls[of.program.call[rows]] = True
+    without = without_work(replace(model, schedule=with_waits(schedule, free)), calls)
+    without = without.without_host(of.work_around(calls))
+    return lasting(without, np.where(gone, 0.0, without.schedule.rows.dur))

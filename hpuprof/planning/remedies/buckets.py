@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from hpuprof.model.arrays import Floats, Ints, Mask, among, distinct, median, percentiles
 from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after
+from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after, without_collectives
 from hpuprof.planning.remedy import Change, Effort, Remedy
-from hpuprof.planning.row_edits import lane_waits, lasting, scaled, without_work
+from hpuprof.planning.row_edits import lane_waits, scaled
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.edit import with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
-from hpuprof.what_if.schedule import Wait, Waits
+from hpuprof.what_if.schedule import Waits
 from hpuprof.what_if.step_model import StepModel
 
 MERGED = ("all_reduce", "reduce_scatter", "reduce", "all_gather", "broadcast")
@@ -214,17 +214,7 @@ class _Merge(Struct, frozen=True, eq=False):
     def ideal(self, model: StepModel, _: float) -> LaunchModel:
         """Take the collectives away."""
         assert isinstance(model, LaunchModel)
-        gone = np.zeros(len(model.schedule.rows), dtype=bool)
-        gone[self.rows] = True
-        schedule = model.schedule
-        waits = schedule.waits
-        of_device = (waits.kind == Wait.DEVICE) | (waits.kind == Wait.LANE)
-        free = waits.only(~(of_device & gone[np.where(of_device, waits.source, 0)]))
-        calls = np.zeros(len(schedule.calls), dtype=bool)
-        calls[self.found.of.program.call[self.rows]] = True
-        without = without_work(replace(model, schedule=with_waits(schedule, free)), calls)
-        without = without.without_host(self.found.of.work_around(calls))
-        return lasting(without, np.where(gone, 0.0, without.schedule.rows.dur))
+        return without_collectives(model, self.found.of, self.rows)
 
 
 REMEDY = Remedy(

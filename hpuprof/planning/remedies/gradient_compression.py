@@ -1,0 +1,78 @@
+"""Reduce gradients in 16 bits: half the bytes cross the links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from hpuprof.model.arrays import Floats, Ints
+from hpuprof.planning.collective_rows import CollectiveRows, without_collectives
+from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.row_edits import scaled
+from hpuprof.planning.situation import ProgramCalls, Situation
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.step_model import StepModel
+
+SINGLE = ("float", "float32", "fp32")
+"""Types of four bytes as collectives name them."""
+SAVED = 0.5
+"""Share of a collective's time for its bytes that half of them save; waiting for other ranks inside it stays."""
+
+
+def find(situation: Situation) -> Iterator[Change]:
+    """Find reductions of gradients in fp32."""
+    found = None if situation.calls is None else situation.calls.once(CollectiveRows.find)
+    if found is None:
+        return
+    single = np.array([kind.dtype.lower() in SINGLE for kind in found.kinds], dtype=bool)
+    mine = found.gradients & single[found.kind]
+    if not mine.any():
+        return
+    rows, program = found.row[mine], found.of.program
+    shortest = situation.model.collectives.shortest
+    moving = np.array([shortest[row] for row in program.device_row[rows].tolist()], dtype=np.float64)
+    per_step = len(rows) / program.steps
+    change = _Halved(found.of, rows, moving)
+    yield Change(
+        f"{per_step:,.0f} reductions of gradients in fp32", per_step, change.edit, change.ideal, uncertain=True
+    )
+
+
+class _Halved(Struct, frozen=True, eq=False):
+    of: ProgramCalls
+    rows: Ints
+    moving: Floats  # of each: its time without waiting for others [ns]
+
+    def edit(self, model: StepModel, level: float) -> LaunchModel:
+        """Save half of the time for the bytes, down to nothing of it where links are not what takes the time."""
+        assert isinstance(model, LaunchModel)
+        dur = self.of.program.dur[self.rows]
+        factor = np.ones(len(self.of.program.call))
+        saved = SAVED * (1.0 - level) * self.moving / np.maximum(dur, 1e-9)
+        factor[self.rows] = np.maximum(1.0 - saved, 0.0)
+        return scaled(model, factor != 1.0, factor)
+
+    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+        """Take the reductions away."""
+        assert isinstance(model, LaunchModel)
+        return without_collectives(model, self.of, self.rows)
+
+
+REMEDY = Remedy(
+    name="gradient_compression",
+    title="Reduce gradients in bf16 (DDP communication hook)",
+    advice="Cast each bucket to bf16 for its reduction and back: a communication hook of DDP, or reduce_dtype in "
+    "FSDP's MixedPrecision.",
+    code="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
+    "model.register_comm_hook(None, default_hooks.bf16_compress_hook)",
+    costs="Gradients are summed with 8 bits of mantissa; check that training still converges.",
+    unknown="Between half of a reduction's time without waiting and nothing is saved: casts, and the start-up of small "
+    "ones, take a part.",
+    needs="A recording in which device rows are linked to their launches and collectives tell their type.",
+    bounds=("communication",),
+    effort=Effort.NUMERICS,
+    mends=("HP206",),
+    find=find,
+)
