@@ -546,6 +546,14 @@ _ALL = (
         remedy="Give the right one with --step-time, or move the file.",
     ),
     Diagnostic(
+        code="HP187",
+        severity="warning",
+        title="Windows of a rank differ",
+        cause="The typical steps of one recorded window take 10 % or more time than those of another of the same rank: "
+        "the program, its data or the machine changed between them. The answer covers both.",
+        remedy="Analyze each window by itself (`hpuprof analyze FILE`); `hpuprof compare FILE FILE` says what differs.",
+    ),
+    Diagnostic(
         code="HP190",
         severity="info",
         title="Launches matched by order",

@@ -100,7 +100,8 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     judged = judging()
     return_memory(rows_bytes)
     capture, predictions, replay, base = judged.capture, judged.predictions, judged.replay, judged.base
-    step_ns = predictions[0].base_step_ns if predictions else None
+    predicted = predictions[0].base_step_ns if predictions else 0.0
+    step_ns = predicted or row.unprofiled_step_ns or _recorded_ns(view.steps)
     critical = critical_tables(base, matrix.with_flops(capture.modules), view.modules, step_ns)
     cut = [
         *_cut(operator_count, len(operators), "operators"),
@@ -257,9 +258,14 @@ LONGEST, SHORTEST = 1.1, 0.1
 
 def fitting_timer(steps: Steps, settings: ReduceOptions) -> tuple[int, int, str] | None:
     """Return the first step time of another tool that can be of these steps; None without one."""
-    used = steps.used_timed()
-    recorded = float(np.mean(used.end - used.start)) if len(used) else 0.0
+    recorded = _recorded_ns(steps)
     return next((t for t in settings.timers if SHORTEST * recorded <= t[0] <= LONGEST * recorded), None)
+
+
+def _recorded_ns(steps: Steps) -> float:
+    """Return the mean of the used steps as recorded [ns]; 0 without any."""
+    used = steps.used_timed()
+    return float(np.mean(used.end - used.start)) if len(used) else 0.0
 
 
 def _told_of_timers(steps: Steps, row: FileRow, settings: ReduceOptions) -> Iterator[Trouble]:

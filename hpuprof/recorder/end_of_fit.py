@@ -149,7 +149,8 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
             for name, m in said.report.metrics.items()
             if name in logged and m.value is not None
         }
-    lines += _unprofiled(engine)
+    if said is None or said.report.answer.base.source != "unprofiled":  # else the answer tells it
+        lines += _unprofiled(engine)
     if said is not None:
         folders = [Path(w.path).parent for w in engine.written if "://" not in w.path]
         lines.append(f"More: hpuprof analyze {' '.join(quote(f) for f in _where(engine, folders))}")

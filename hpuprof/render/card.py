@@ -35,6 +35,8 @@ _PHASES = {
 }
 """Of the host, where no device was traced."""
 _IDLE = ("idle", "·")
+_APART_CODES = ("HP181", "HP187")
+"""Diagnostics that say that the answer is of unlike things: they stand beside it."""
 _KEPT = 2
 """Lines of the plan that are never left out; the last of the others go before the step and its time."""
 _LEAST_MISSED = 100
@@ -88,8 +90,8 @@ def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noq
     run = block()
     if answer.run:
         run.paper.line(_cut(answer.run, 2 * width - 10))
-    for apart in (d for d in report.data.diagnostics if d.code == "HP181"):
-        run.paper.line(_cut(f"{DIAGNOSTICS['HP181'].title}: {apart.text}", 3 * width - 20), style="yellow")
+    for apart in (d for d in report.data.diagnostics if d.code in _APART_CODES):
+        run.paper.line(_cut(f"{DIAGNOSTICS[apart.code].title}: {apart.text}", 3 * width - 20), style="yellow")
     yield run
     yield _first(answer, block())
     for fix in answer.lines[1:]:

@@ -244,9 +244,13 @@ def _of_findings(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterat
 def _base(data: ReportData, taken: Sequence[PlanRow]) -> Base:
     """Return the step time as recorded, and the one that gains count from."""
     graph, unit = data.graph_mode, data.headline.unit
-    recorded = next((m.value for m in data.metrics if m.name == "step_time_mean"), None)
+    metrics = {metric.name: metric.value for metric in data.metrics}
+    recorded, measured = metrics.get("step_time_mean"), metrics.get("unprofiled_step_time")
+    source = graph.base or ""
     if taken:
         counted = _span(taken[0], "before")
+    elif graph.base_step_ns is None and measured is not None:  # nothing is predicted, but the recorder timed steps
+        counted, source = Span(low_ns=measured, ns=measured, high_ns=measured), "unprofiled"
     else:
         between = graph.base_range_ns
         counted = Span(
@@ -254,7 +258,6 @@ def _base(data: ReportData, taken: Sequence[PlanRow]) -> Base:
             ns=graph.base_step_ns,
             high_ns=between.high if between else graph.base_step_ns,
         )
-    source = graph.base or ""
     return Base(
         recorded_ns=recorded,
         counted=counted,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -13,6 +14,7 @@ from hpuprof.analysis.steady import SteadySteps, share
 from hpuprof.graph_mode.verdict_by_kind import decide_by_kind
 from hpuprof.ingest.discover import Identity, Skipped
 from hpuprof.model.clock import GivenClock
+from hpuprof.model.durations import duration
 from hpuprof.model.metrics import BY_NAME, Metric
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
@@ -29,7 +31,11 @@ from hpuprof.report.pause_lines import of_typical_steps
 from hpuprof.report.recordings import RecordingKind, kind_of, recording_kinds
 from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.rule import Context
+from hpuprof.what_if.critical_rows import in_steps_of
 
+APART = 1.1
+"""How many times as long typical steps of a window must be as those of another to be told apart; by judgement, as of a
+log of steps against its windows (HP181)."""
 _DIGITS = 9  # of a window's number
 
 
@@ -85,10 +91,21 @@ def combine(
     held_up = culprits(context, findings)
     plan = plan_of(main, by_kind.answer, across, findings)
     graph_mode = of_typical_steps(by_kind.answer, plan)
+    counted = counted_ns(plan, graph_mode)
+    # One step time: what sets it, and what it would be with a part faster, are told in the one that gains count from.
+    now, mine = counted or context.values["step_time_mean"], {ranks[i].recording for i in chosen}
+    factors = {
+        row.recording: now / row.step_100_ns
+        for row in tables["sensitivity"]
+        if now and row.step_100_ns and row.recording in mine
+    }
+    for name in ("critical_path", "sensitivity", "modules"):
+        tables[name] = [r for row in tables[name] for r in in_steps_of([row], factors.get(row.recording, 1.0))]
     diagnostics = [row for who, part in done for row in stamped(part, "diagnostics", who)]
     diagnostics += [
         *_file_diagnostics(failed, skipped),
         *_run_diagnostics(done, kind),
+        *_windows_differ([ranks[i] for i in chosen]),
         *_scale_diagnostics(cut, again or {}),
         *_unpredicted(main),
         *(DiagnosticRow.of(code, text, count) for code, text, count in across.notes),
@@ -99,7 +116,7 @@ def combine(
         hpuprof_version=version,
         headline=headline(used.bound, context, _of_both(population["steady"], used), held_up, plan, graph_mode),
         metrics=metrics,
-        findings=with_savings(findings, plan, counted_ns(plan, graph_mode)),
+        findings=with_savings(findings, plan, counted),
         graph_mode=graph_mode,
         plan=plan,
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
@@ -233,6 +250,21 @@ def _run_diagnostics(done: Sequence[tuple[Identity, RankPartial]], kind: Recordi
         of = str(kind) or "the unnamed files"
         found.append(DiagnosticRow.of("HP125", f"the answer covers {of}", len(kinds) - 1))
     return found
+
+
+def _windows_differ(rows: Sequence[RankRow]) -> list[DiagnosticRow]:
+    """Report windows of a rank whose typical steps take clearly longer than another's: no number is of both."""
+    of_rank: dict[int, list[RankRow]] = defaultdict(list)
+    for row in rows:
+        if row.steps_used >= 2:
+            of_rank[row.rank].append(row)
+    found = []
+    for rank, windows in of_rank.items():
+        short, long = (pick(windows, key=lambda row: row.step_p50_ns) for pick in (min, max))
+        if long.step_p50_ns > APART * short.step_p50_ns and long.step_p50_ns > short.step_p90_ns:
+            times = [f"{duration(row.step_p50_ns)} a step in window {row.window}" for row in (short, long)]
+            found.append((long.step_p50_ns / short.step_p50_ns, f"rank {rank}: {' and '.join(times)}"))
+    return [DiagnosticRow.of("HP187", max(found)[1], len(found))] if found else []
 
 
 def _missing_ranks(done: Sequence[tuple[Identity, RankPartial]]) -> list[DiagnosticRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -50,11 +51,13 @@ def critical_tables(
     mutual = len(base.period.chains.mutual)
     missing = f"slack is not computed: {mutual} chains wait for each other, more than {MOST_MUTUAL}"
     try:
+        now = float(base.period.step_ns.mean())
+        factor = step_ns / now if step_ns and now else 1.0
         return CriticalTables(
-            _in_steps_of(step_ns, base, critical_rows(base)),
-            _in_steps_of(step_ns, base, sensitivity_rows(base)),
+            in_steps_of(critical_rows(base), factor),
+            in_steps_of(sensitivity_rows(base), factor),
             sequence_rows(base),
-            _modules_in_steps_of(step_ns, base, with_criticality(modules, base, calls)),
+            in_steps_of(with_criticality(modules, base, calls), factor),
             [Trouble("HP176", mutual, missing)] if mutual > MOST_MUTUAL else [],
         )
     except UnsettledError as error:
@@ -62,32 +65,21 @@ def critical_tables(
         return msgspec.structs.replace(nothing, troubles=[trouble])
 
 
-R = TypeVar("R", CriticalRow, SensitivityRow)
+R = TypeVar("R", CriticalRow, SensitivityRow, ModuleRow)
+_TOLD_IN_IT: dict[type[object], tuple[str, ...]] = {ModuleRow: ("critical_per_step_ns",)}
+"""Columns that are told in the step time that gains count from, where those are not all of a row's times."""
 
 
-def _in_steps_of(step_ns: float | None, base: Base, rows: list[R]) -> list[R]:
-    """Return rows with their times as the same shares of another step time [ns]."""
-    factor = _factor(step_ns, base)
-    names = [name for name in rows[0].__struct_fields__ if name.endswith("_ns")] if rows else []
+def in_steps_of(rows: Sequence[R], factor: float) -> list[R]:
+    """Return rows with their times as the same shares of a step time that is `factor` times as long."""
+    if not rows:
+        return []
+    all_of = tuple(name for name in rows[0].__struct_fields__ if name.endswith("_ns"))
+    names = _TOLD_IN_IT.get(type(rows[0]), all_of)
     return [
         msgspec.structs.replace(row, **{n: ns * factor for n in names if (ns := getattr(row, n)) is not None})
         for row in rows
     ]
-
-
-def _modules_in_steps_of(step_ns: float | None, base: Base, rows: list[ModuleRow]) -> list[ModuleRow]:
-    factor = _factor(step_ns, base)
-    return [
-        row
-        if row.critical_per_step_ns is None
-        else msgspec.structs.replace(row, critical_per_step_ns=row.critical_per_step_ns * factor)
-        for row in rows
-    ]
-
-
-def _factor(step_ns: float | None, base: Base) -> float:
-    now = float(base.period.step_ns.mean())
-    return step_ns / now if step_ns and now else 1.0
 
 
 def critical_rows(base: Base) -> list[CriticalRow]:

@@ -143,6 +143,10 @@ def test_one_answer_does_not_contradict_itself(report):
     assert all(fix.effort for fix in lines), "what a line asks for"
     if graph.base_step_ns and lines and all(fix.name != "pauses" for fix in lines):
         assert answer.base.counted.ns == pytest.approx(graph.base_step_ns, rel=0.02), "one step time"
+    for row in report.data.sensitivity:
+        now = answer.base.counted.ns or answer.base.recorded_ns
+        if row.recording == report.data.sensitivity[0].recording:
+            assert row.step_100_ns == pytest.approx(now, rel=0.001), "one step time"
     for finding in report.findings:
         priced = [fix for fix in lines if finding.code in fix.explains and not finding.caused_by]
         for fix in priced:

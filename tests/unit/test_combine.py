@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from builder import TraceBuilder
 
 import hpuprof
+from hpuprof.render.card import to_card
 
 
 def recording(folder: Path, stamp: int, step: int, window: str, kind: str) -> None:
@@ -25,3 +27,13 @@ def test_a_synchronous_window_is_shown_and_answered_for_only_where_there_is_no_o
     report = hpuprof.analyze(tmp_path, jobs=1)
     assert report.metrics["step_time_p50"].value == 100_000
     assert {(s.window, s.wall_ns) for s in report.data.steps} == {("0-async", 100_000), ("0-sync", 300_000)}
+
+
+@pytest.mark.parametrize(("second", "told"), [(100, False), (105, False), (150, True)])
+def test_windows_of_a_rank_that_differ_are_told_beside_the_answer(tmp_path: Path, second: int, *, told: bool):
+    recording(tmp_path, 1, 100, "0", "async")
+    recording(tmp_path, 2, second, "1", "async")
+    report = hpuprof.analyze(tmp_path, jobs=1)
+    said = [d.text for d in report.data.diagnostics if d.code == "HP187"]
+    assert said == (["rank 0: 100.0 µs a step in window 0 and 150.0 µs a step in window 1"] if told else [])
+    assert ("Windows of a rank differ: rank 0" in to_card(report)) == told
