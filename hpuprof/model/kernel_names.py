@@ -17,7 +17,8 @@ _FLOATS = {
     "half": "half", "__half": "half", "half_t": "half", "Half": "half", "bfloat16": "bf16", "__nv_bfloat16": "bf16",
     "BFloat16": "bf16", "bfloat16_t": "bf16", "hip_bfloat16": "bf16", "__hip_bfloat16": "bf16", "float": "float",
     "double": "double", "tfloat32_t": "tf32", "Float8_e4m3fn": "fp8", "Float8_e5m2": "fp8", "float_e4m3_t": "fp8",
-    "bf16": "bf16", "tf32": "tf32", "fp8": "fp8", "float_e5m2_t": "fp8", "__nv_fp8_e4m3": "fp8", "__nv_fp8_e5m2": "fp8", "__half2": "half", "half2": "half",
+    "bf16": "bf16", "tf32": "tf32", "fp8": "fp8", "float_e5m2_t": "fp8", "__nv_fp8_e4m3": "fp8", "__nv_fp8_e5m2": "fp8",
+    "__half2": "half", "half2": "half",
 }  # fmt: skip
 """Floating types, as people write them."""
 _OTHER_TYPES = re.compile(
