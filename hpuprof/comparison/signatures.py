@@ -74,7 +74,7 @@ def _workers(seen: Seen) -> list[Sign]:
     fetching = seen.fell("fetching data", "input_ns")
     if before and not workers[0] and workers[1] and not after:
         return _only(told(f"{_SINGLE} became {_WORKERS}"), fetching)
-    return _with(seen.fell("waiting for loader workers", "blocked_loader_ns"))
+    return [] if after else _with(seen.fell("waiting for loader workers", "blocked_loader_ns"))
 
 
 def _at_places(seen: Seen, code: str, what: str) -> Sign | None:

@@ -73,7 +73,9 @@ class Seen(Struct, frozen=True, dict=True):
             mine: dict[str, float] = {}
             for row in group.rows("obstacles"):
                 if row.code == code:
-                    mine[row.where] = mine.get(row.where, 0.0) + row.per_step / max(1, len(group.files))
+                    module = row.module if not row.module.startswith("(") else ""
+                    where = ", ".join(filter(None, (row.where, module, row.python_line)))
+                    mine[where] = mine.get(where, 0.0) + row.per_step / max(1, len(group.files))
             found.append(mine)
         return found[0], found[1]
 
