@@ -158,17 +158,19 @@ def _reason(pair: Pair, names: Sequence[str], predicted: _Predicted, achieved: S
     other = difference(pair, kernels=not _CHANGES_KERNELS & set(names))
     if other:
         return other
-    low, high = achieved.low_ns, achieved.high_ns
-    if (
-        low is not None
-        and high is not None
-        and low <= min(0.0, predicted.gain.low_ns or 0.0)
-        and high >= max(0.0, predicted.gain.high_ns or 0.0)
-    ):
+    if _hidden(achieved, predicted.gain):
         return "noise"
     a, b = (group.mean("launches").value for group in (pair.a, pair.b))
     fewer = a is not None and b is not None and b <= FEWER_LAUNCHES * a
     return "recorded_only" if basis == "recorded" and (fewer or "graphs" in names) else ""
+
+
+def _hidden(achieved: Span, predicted: Span) -> bool:
+    """Whether the noise holds zero and is as large as the gain that was predicted."""
+    low, high = achieved.low_ns, achieved.high_ns
+    if low is None or high is None or not low <= 0.0 <= high:
+        return False
+    return (high - low) / 2 >= abs(predicted.ns or 0.0)
 
 
 def _verdict(achieved: Span, predicted: Span) -> str:

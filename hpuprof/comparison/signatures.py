@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from hpuprof.analysis.step_groups import SLOW
 from hpuprof.analysis.workload import INFERENCE, SERVING
 from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.kernel_kinds import ATTENTION, CONVOLUTION, MATRIX, kind_of_kernel, type_of_kernel
@@ -26,6 +27,8 @@ MOSTLY = 0.5
 """Share of the matrix kernels' time from which a run multiplies in a type."""
 _FP8 = 0.25
 """The same for fp8, which attention and the last layers are usually left out of; by judgement."""
+_RECUR = 3
+"""Slow steps of one cause from which they are the program's; by judgement."""
 _SAME_BYTES = (0.8, 1.25)
 """Bytes of collectives in B over those in A between which they are the same; padding of buckets is a few per cent."""
 _GRAPH_LAUNCH = re.compile(r"graph_?launch|launchgraph", re.IGNORECASE)
@@ -190,13 +193,20 @@ def _recomputation(seen: Seen) -> list[Sign]:
 def _optimizer(seen: Seen) -> list[Sign]:
     unfused = seen.went("pointwise operators", "operators", _UNFUSED)
     came = seen.came("fused optimizer operators", "operators", _FUSED)
-    came = came or (seen.came("operators on lists of tensors", "operators", _FOREACH) if unfused else None)
+    # One such operator alone may be zero_grad's or an accumulation's.
+    several = len({row.name for row in seen.pair.b.rows("operators") if row.name.startswith("aten::_foreach_")}) > 1
+    if came is None and (several or (unfused and not _replays(seen.pair.b))):
+        came = seen.came("operators on lists of tensors", "operators", _FOREACH)
     came = came or seen.came("multi-tensor kernels", "kernels", r"multi_tensor_apply")
     return _with(came, seen.fell("optimizer", "optimizer_ns"))
 
 
+def _replays(group: Group) -> bool:
+    return any("graphs" in f.mode for f in group.files)
+
+
 def _graphs(seen: Seen) -> list[Sign]:
-    modes = [any("graphs" in f.mode for f in group.files) for group in _sides(seen)]
+    modes = [_replays(group) for group in _sides(seen)]
     calls = seen.counts("launches", lambda row: bool(_GRAPH_LAUNCH.search(row.call)))
     replays = counted("graph launches", *calls) if calls[1] and calls[1] >= 2 * (calls[0] or 0.0) else None
     if not modes[1] or modes[0]:
@@ -210,6 +220,9 @@ def _pauses(seen: Seen) -> list[Sign]:
         return sum(max(0, s.above_ns or 0) for s in group.steps if s.slow) / max(1, len(group.steps))
 
     a, b = (above(group) for group in _sides(seen))
+    slow_groups = [row for row in seen.pair.a.rows("step_groups") if row.reason == SLOW]
+    if not any(row.every or row.steps >= _RECUR for row in slow_groups):
+        return []  # one stall may be the machine's
     if a < 2 * LEAST * seen.step_ns or b > FELL * a or len(seen.pair.b.steps) < len(seen.pair.a.steps) / 2:
         return []
     slow = [sum(s.slow for s in group.steps) / len(group.steps) for group in _sides(seen)]

@@ -137,7 +137,8 @@ def _pauses(folder: Path) -> tuple[Report, Report]:
         else s
         for s in base.data.steps
     ]
-    return edited(base, steps=slow), base
+    group = msgspec.structs.replace(base.data.step_groups[0], standing="recurs", reason="slow", steps=2, every=4)
+    return edited(base, steps=slow, step_groups=[*base.data.step_groups, group]), base
 
 
 PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
@@ -471,3 +472,31 @@ def test_more_loader_workers_show_by_the_waits_that_are_gone(tmp_path):
     (found,) = compare_reports(a, b).applied
     assert (found.fix, found.signs[0].a, found.signs[0].b) == ("data_loading", 200_000, 1000)
     assert fixes(b, a) == []
+
+
+def test_stalls_of_the_machine_are_no_pauses_of_the_program(tmp_path):
+    a, b = PAIRS["pauses"](tmp_path)
+    stalls = [
+        msgspec.structs.replace(row, every=None, steps=1) if row.reason == "slow" else row for row in a.data.step_groups
+    ]
+    assert fixes(edited(a, step_groups=stalls), b) == []
+
+
+def test_one_operator_on_a_list_is_no_fused_optimizer_where_graphs_are_replayed(tmp_path):
+    before, after = ("aten::mm", "aten::relu", "aten::add_", "aten::mul_"), ("aten::mm", "aten::relu")
+    a = program(tmp_path, operators=before)
+    b = edited(program(tmp_path, operators=(*after, "aten::_foreach_add_")), files=rows(mode="graphs"))
+    assert fixes(a, b) == ["graphs"]
+    several = program(tmp_path, operators=(*before, "aten::_foreach_add_", "aten::_foreach_sqrt"))
+    assert fixes(a, several) == ["fused_optimizer"]
+
+
+@pytest.mark.parametrize(("gain", "reason"), [((100, 200, 300), "noise"), ((400, 450, 500), "")])
+def test_noise_as_large_as_the_prediction_tells_nothing(tmp_path, gain, reason):
+    a, b = sped_up(tmp_path)
+    a = edited(a, plan=[line("data_loading", gain)])
+    a, b = (
+        edited(side, files=rows(unprofiled_step_ns=ns, unprofiled_spread_ns=200_000 + 500_000 * (reason == "noise")))
+        for side, ns in ((a, 1_000_000), (b, 900_000))
+    )
+    assert compare_reports(a, b).check.reason == reason
