@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from hpuprof.comparison.result import Comparison
+    from hpuprof.model.plan_rows import PlanRow
     from hpuprof.viewers.merging import Merged
     from hpuprof.viewers.tensorboard.conversion import Conversion
     from hpuprof.viewers.viewer_check import Checked
@@ -183,7 +185,14 @@ def compare(
         s if isinstance(s, Report) else analyze(s, rank_from=rank_from, jobs=jobs, progress=progress) for s in sides
     ]
     names = [shown(side) if isinstance(side, (str, Path)) else label for side, label in ((a, "A"), (b, "B"))]
-    return compare_reports(reports[0], reports[1], names=(names[0], names[1]), threshold=threshold)
+    first = sides[0]
+    together = None if isinstance(first, Report) else partial(_plan_with, first, rank_from, jobs)
+    return compare_reports(reports[0], reports[1], names=(names[0], names[1]), threshold=threshold, together=together)
+
+
+def _plan_with(side: Run | Source, rank_from: str | None, jobs: int | None, fixes: Sequence[str]) -> list[PlanRow]:
+    """Return the plan of a run with these fixes."""
+    return analyze(side, rank_from=rank_from, jobs=jobs, apply=fixes).data.plan
 
 
 def refuse_rank_from(rank_from: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -143,6 +144,10 @@ def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
     [deviation] = step_deviations(which, starts, steps.steady_timed(), order, lengths)
     rows = rows.take(stable_order(key.take(rows)))
     sorted_keys, kinds, dtypes, recipes = (c.take(rows) for c in (key, device.kind, device.dtype, device.recipe))
+    operator, dur = view.links.operator.take(rows), device.dur.take(rows)
+    launcher = np.full(len(operator), -1)
+    known = operator >= 0
+    launcher[known] = trace.host.name.take(view.links.nesting.rows.take(operator[known]))
     out = []
     for i in order.tolist():
         code = int(stats.key[i])
@@ -166,6 +171,15 @@ def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
                 max_ns=int(stats.max[i]),
                 recipes=int((recipe >= 0).sum()) or None,
                 total_deviation_ns=deviation[i],
+                operator=_most(launcher[low:high], dur[low:high], trace.names),
             )
         )
     return out, len(stats.key)
+
+
+def _most(launcher: Ints, dur: Ints, names: Sequence[str]) -> str | None:
+    """Return the operator that launched most of the time of some rows; None where none is known."""
+    codes, _, which = kinds_of(launcher)
+    times = np.bincount(which, weights=dur, minlength=len(codes))
+    found = [(-float(ns), names[code]) for code, ns in zip(codes.tolist(), times.tolist(), strict=True) if code >= 0]
+    return min(found)[1] if found else None

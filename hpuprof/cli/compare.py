@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
@@ -24,12 +26,16 @@ from hpuprof.cli.common import (
 from hpuprof.cli.helping import Command
 from hpuprof.errors import UsageError
 
+if TYPE_CHECKING:
+    from hpuprof.model.plan_rows import PlanRow
+
 
 @click.command(
     "compare",
     cls=Command,
     examples={
-        "hpuprof compare before/ after/": "What got slower or faster, and why.",
+        "hpuprof compare before/ after/": "What got slower or faster, why, and whether the plan was right.",
+        "hpuprof compare before/ after/ --full": "The same with every table.",
         "hpuprof compare main.json traces/ --fail-on step_time_p50:5%": "Exit 1 when the median step got 5 % longer.",
     },
 )
@@ -46,6 +52,12 @@ from hpuprof.errors import UsageError
     show_default=True,
     help="Smallest relative change that counts.",
 )
+@click.option("--full", is_flag=True, help="Print every table, not only the answer.")
+@click.option(
+    "--record-check",
+    is_flag=True,
+    help="Print one JSON line instead, without names: the fix found, predicted and achieved.",
+)
 @gate_options
 @redact_option
 def command(
@@ -58,38 +70,53 @@ def command(
     fail_on: tuple[str, ...],
     junit: Path | None,
     redact: bool,
+    full: bool,
+    record_check: bool,
 ) -> int:
     """Compare run B with run A: what got slower or faster beyond noise, and why.
 
     A and B are traces, directories of traces, or reports saved with `-o report.json`.
     """
     from hpuprof import api
+    from hpuprof.comparison.check_line import check_line
     from hpuprof.comparison.reports import compare_reports
     from hpuprof.gate import evaluate_comparison
     from hpuprof.ingest.location import shown
     from hpuprof.render import render
+    from hpuprof.render.comparison_card import to_card
     from hpuprof.render.comparison_text import to_text
     from hpuprof.report.redact import redact_reports
 
+    if source.as_json + full + record_check > 1:
+        raise UsageError("--json, --full and --record-check exclude each other")
     gates = chosen_gates(fail_on, junit, changes=True)
     limit = _percent(threshold)
-    if check_report_target(output, force=force) and source.as_json:
-        raise UsageError(f"-o {output} and --json exclude each other")
+    if check_report_target(output, force=force) and (source.as_json or full or record_check):
+        raise UsageError(f"-o {output} and --json, --full and --record-check exclude each other")
+    sides = [replace(source, paths=(side,)) for side in (a, b)]
     reports = [
-        api.read_report(side) if api.is_report(side) else replace(source, paths=(side,)).analyzed() for side in (a, b)
+        api.read_report(side) if api.is_report(side) else of.analyzed() for side, of in zip((a, b), sides, strict=True)
     ]
+
+    def together(fixes: Sequence[str]) -> Sequence[PlanRow]:
+        return sides[0].analyzed(apply=tuple(fixes)).data.plan
+
     names = (shown(a), shown(b))
     if redact:
         reports, names = redact_reports(reports), ("A", "B")
-    comparison = compare_reports(reports[0], reports[1], names=names, threshold=limit)
+    comparison = compare_reports(
+        reports[0], reports[1], names=names, threshold=limit, together=None if api.is_report(a) else together
+    )
     results = evaluate_comparison(gates, comparison, reports[1])
     comparison = comparison.with_gates(results)
     if output is not None:
         write_report(comparison, output, force=force)
     if source.as_json:
         click.echo(render(comparison, ".json"), nl=False)
-    elif output is None:
-        show(to_text, comparison)
+    elif record_check:
+        click.echo(check_line(comparison))
+    elif full or output is None:
+        show(to_text if full else to_card, comparison)
     return conclude(results, junit, command="compare")
 
 

@@ -236,9 +236,7 @@ def pair_up(a: Report, b: Report) -> tuple[list[Pair], list[str]]:
     refused = []
     for of_both in twins:
         said = _said(*of_both)
-        (files_a, kind_a), (files_b, kind_b) = (
-            _windows(data, kind) for data, kind in zip((a.data, b.data), of_both, strict=True)
-        )
+        (files_a, kind_a), (files_b, kind_b) = _windows(a.data, b.data, of_both)
         if {kind_a, kind_b} == {"sync", "async"}:
             refused.append(
                 f"{said}: A holds {kind_a}hronous windows only, B {kind_b}hronous ones, "
@@ -285,9 +283,25 @@ def _said(*of: RecordingKind) -> str:
     return next((str(kind) for kind in of if any(kind)), "unnamed steps")
 
 
-def _windows(data: ReportData, kind: RecordingKind) -> tuple[list[FileRow], str]:
-    """Return the files of a kind, asynchronous windows before synchronous ones, and which of the two they are."""
-    files = [f for f in data.files if kind_of(f) == kind]
+def _windows(
+    a: ReportData, b: ReportData, kinds: tuple[RecordingKind, RecordingKind]
+) -> tuple[tuple[list[FileRow], str], tuple[list[FileRow], str]]:
+    """Return the files to compare on both sides, and of which kind of window they are.
+
+    Asynchronous windows where both sides have some, else those of another kind that both have, else what each has.
+    """
+    sides = [[f for f in data.files if kind_of(f) == kind] for data, kind in zip((a, b), kinds, strict=True)]
+    of = [{f.window_kind or "" for f in files} for files in sides]
+    both = next((kind for kind in ("async", "", "sync") if all(kind in mine for mine in of)), None)
+    if both is not None and both != "async":
+        (files_a, files_b) = ([f for f in files if (f.window_kind or "") == both] for files in sides)
+        return (files_a, both), (files_b, both)
+    first, second = (_preferred(files) for files in sides)
+    return first, second
+
+
+def _preferred(files: list[FileRow]) -> tuple[list[FileRow], str]:
+    """Return the files of one side, asynchronous windows before synchronous ones, and which of the two they are."""
     if any(f.window_kind == "async" for f in files):
         files = [f for f in files if f.window_kind != "sync"]
     kinds = {f.window_kind or "" for f in files}

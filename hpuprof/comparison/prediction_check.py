@@ -40,8 +40,8 @@ def predicted_and_achieved(pair: Pair) -> Prediction | None:
         return None
     a, b = (g.mean("wall_ns").value for g in (pair.a, pair.b))
     recorded = a / b if a and b else None
-    timed = [_unprofiled(g) for g in (pair.a, pair.b)]
-    reason = _difference(pair) or ("recorded_only" if None in timed else "")
+    timed = [unprofiled(g) for g in (pair.a, pair.b)]
+    reason = difference(pair) or ("recorded_only" if None in timed else "")
     predicted = f"{speedup.median:.2f} × as fast (90 %: {speedup.low:.2f} to {speedup.high:.2f})"
     if reason:
         verdict, achieved, span = "not scored", None, None
@@ -81,8 +81,11 @@ def _speedup(group: Group) -> Interval | None:
     return Interval.of(low, median, high)
 
 
-def _difference(pair: Pair) -> str:
-    """Return what makes B another experiment than the one predicted; empty when nothing shows."""
+def difference(pair: Pair, *, kernels: bool = True) -> str:
+    """Return what makes B another experiment than the one predicted; empty when nothing shows.
+
+    `kernels`: whether the same program runs the same kernels, so that others are another program.
+    """
     for reason, attribute in (
         ("other_device", "family"),
         ("other_device", "device_name"),
@@ -93,7 +96,7 @@ def _difference(pair: Pair) -> str:
             return reason
     if len(pair.a.ranks) != len(pair.b.ranks):
         return "other_world_size"
-    work = shared_work(pair)
+    work = shared_work(pair) if kernels else None
     same = (work is None or work >= SAME_WORK) and all(_agree(pair, *columns) for columns in _EXACT)
     return "" if same else "other_program"
 
@@ -127,7 +130,7 @@ def shared_work(pair: Pair) -> float | None:
     return sum(min(a[k], b[k]) for k in a.keys() & b.keys()) / whole if a and b and whole else None
 
 
-def _unprofiled(group: Group) -> _Timed | None:
+def unprofiled(group: Group) -> _Timed | None:
     """Return the step time without the profiler: as given with the traces, else as the recorder timed it."""
     answer = _graph_mode(group)
     given = answer.get("base_step_ns")

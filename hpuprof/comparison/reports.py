@@ -7,11 +7,14 @@ import msgspec
 from hpuprof._version import __version__
 from hpuprof.comparison.attribution import step_parts
 from hpuprof.comparison.comparable import Group, Pair, pair_up
+from hpuprof.comparison.fix_check import Together, applied_fix, checked_fixes
 from hpuprof.comparison.judge import Judge
 from hpuprof.comparison.metric_changes import compared_gaps, compared_metrics, compared_steps
 from hpuprof.comparison.noise import LEVEL
 from hpuprof.comparison.prediction_check import predicted_and_achieved
+from hpuprof.comparison.programs import unlike
 from hpuprof.comparison.rank_changes import compared_ranks, rank_explanation
+from hpuprof.comparison.replaced import replaced_kernels
 from hpuprof.comparison.result import (
     BETTER,
     CHANGED,
@@ -23,13 +26,16 @@ from hpuprof.comparison.result import (
     Comparison,
     Side,
 )
-from hpuprof.comparison.sentences import explanation, percent, sentence
+from hpuprof.comparison.sentences import explanation, percent, sentence, shares
+from hpuprof.comparison.signatures import fixes_found
 from hpuprof.comparison.table_changes import compared_tables
 from hpuprof.errors import UsageError
 from hpuprof.options import THRESHOLD
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import kind_of
 
+_SHARES = ("fraction", "ratio", "count")
+"""Units of what has no verdict where times have one."""
 STEP_TIMES = 200
 """Step times of each side that a comparison holds, at most."""
 _VERDICTS = (WORSE, CHANGED, BETTER, UNKNOWN, SAME)
@@ -41,9 +47,16 @@ _COMPARED = (compared_metrics, compared_steps, compared_gaps, compared_tables, c
 
 
 def compare_reports(
-    a: Report, b: Report, *, names: tuple[str, str] = ("A", "B"), threshold: float = THRESHOLD
+    a: Report,
+    b: Report,
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    threshold: float = THRESHOLD,
+    together: Together | None = None,
 ) -> Comparison:
     """Compare B with A. `threshold`: the smallest relative change that counts, 0.02 for 2 %.
+
+    `together`: prices A's plan with several fixes where they were all applied; None for the sum of each alone.
 
     Raises UsageError for a threshold out of range, InsufficientDataError when the two have nothing in common to
     compare.
@@ -59,13 +72,17 @@ def compare_reports(
         for compared in _COMPARED if pair is lead else _COMPARED[1:]:
             changes += [judge.change(*found) for found in compared(pair)]
     parts = [part for pair in pairs for part in step_parts(pair)]
+    changes = [_without_share(c, changes) for c in changes]
     of_lead = [c for c in changes if kind_of(c) == lead.kind]
     step = next((c for c in of_lead if (c.group, c.name) == ("step", "wall_ns")), None)
-    if step is not None and step.verdict == SAME and (unlike := _left_out(lead, threshold)):
+    if step is not None and step.verdict == SAME and (remark := _left_out(lead, threshold)):
         changes.remove(step)
-        step = msgspec.structs.replace(step, verdict=UNKNOWN, note=unlike, remark=unlike)
+        step = msgspec.structs.replace(step, verdict=UNKNOWN, note=remark, remark=remark)
         changes.append(step)
-    explained = explanation(step, [p for p in parts if kind_of(p) == lead.kind])
+    consists_of = shares(step, [p for p in parts if kind_of(p) == lead.kind])
+    apart = unlike(lead)
+    applied = [] if apart else [applied_fix(found) for found in fixes_found(lead)]
+    prediction = predicted_and_achieved(lead)
     return Comparison(
         comparison_version=COMPARISON_VERSION,
         hpuprof_version=__version__,
@@ -77,14 +94,32 @@ def compare_reports(
         level=LEVEL,
         verdict=step.verdict if step else UNKNOWN,
         sentence=sentence(step),
-        explanation=" ".join(filter(None, (explained, rank_explanation(lead, step, of_lead)))),
+        explanation=" ".join(filter(None, (explanation(step, consists_of), rank_explanation(lead, step, of_lead)))),
         cautions=cautions,
-        prediction=predicted_and_achieved(lead),
+        prediction=prediction,
+        applied=applied,
+        check=checked_fixes(lead, applied, step, prediction, together),
+        unlike=apart,
+        shares=consists_of,
+        replaced=[] if apart else replaced_kernels(lead),
         changes=sorted(changes, key=lambda c: _order(c, pairs)),
         parts=parts,
         findings_a=a.data.findings,
         findings_b=b.data.findings,
     )
+
+
+def _without_share(change: Change, changes: list[Change]) -> Change:
+    """Return a share or a count without better or worse where the step time of its recording has a verdict.
+
+    When the step gets shorter, the shares of what did not change grow, and replays take more launches in less time.
+    """
+    if change.verdict not in (BETTER, WORSE) or change.group not in ("metric", "step") or change.unit not in _SHARES:
+        return change
+    times = (c for c in changes if (c.group, c.name) == ("step", "wall_ns") and kind_of(c) == kind_of(change))
+    if all(time.verdict == UNKNOWN for time in times):
+        return change
+    return msgspec.structs.replace(change, verdict=CHANGED)
 
 
 def _left_out(pair: Pair, threshold: float) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from hpuprof.arguments import checked
 from hpuprof.errors import UnknownNameError
+from hpuprof.model.answer import Span
 from hpuprof.model.metrics import BY_NAME, STEP_COLUMNS
 from hpuprof.report.model import Finding, GateResult
 
-COMPARISON_VERSION = 2
+COMPARISON_VERSION = 3
 """Rises when a field changes its meaning or goes away; new fields do not raise it."""
 
 BETTER, WORSE, SAME, CHANGED, UNKNOWN = "better", "worse", "no difference", "changed", "unknown"
@@ -20,6 +21,8 @@ GROUPS = ("metric", "step", "step_group", "gap", "gap_operator", "engine", "oper
 """What is compared, as changes are grouped."""
 _NAMES = {"metric": tuple(BY_NAME), "step": tuple(of.column for of in STEP_COLUMNS)}
 """Names of the groups whose names do not come from traces."""
+How = Literal["alone", "together", "sum", "not_known"]
+"""How a gain was predicted: of one fix alone, of several in one plan, as the sum of several, or not at all."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +63,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Annotated[
         str,
         Meta(
-            description="better, worse, no difference, changed (neither direction is better), "
+            description="better, worse, no difference, changed (neither direction is better; of shares and counts, "
+            "where the time of the step has a verdict), "
             "or unknown (no value, too few steps to estimate noise, or a change above the threshold within noise)."
         ),
     ]
@@ -118,6 +122,89 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     sentence: Annotated[str, Meta(description="The same in words.")]
 
 
+class Sign(msgspec.Struct, frozen=True, kw_only=True):
+    """One measure by which a fix shows between two recordings."""
+
+    what: Annotated[str, Meta(description="What was measured, per step unless it says otherwise.")]
+    a: Annotated[float | None, Meta(description="In A; null: the sign is a name, not a number.")] = None
+    b: Annotated[float | None, Meta(description="In B.")] = None
+    unit: Annotated[str, Meta(description="ns, count, fraction, or empty.")] = ""
+    text: Annotated[str, Meta(description="The sign in words.")]
+
+
+class AppliedFix(msgspec.Struct, frozen=True, kw_only=True):
+    """A fix that was applied between the two recordings, as its signs show."""
+
+    fix: Annotated[str, Meta(description="Its name, as of a line of the plan.")]
+    what: Annotated[str, Meta(description="What was done.")]
+    signs: Annotated[list[Sign], Meta(description="The evidence.")]
+    sentence: Annotated[str, Meta(description="Both in words.")]
+
+
+class FixCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What the fixes found were predicted to save, against what they saved."""
+
+    fixes: Annotated[list[str], Meta(description="Names of the fixes.")]
+    how: Annotated[
+        How,
+        Meta(
+            description="alone (A's estimate of the one fix), together (A's plan with these fixes), sum (of the "
+            "estimates of each alone), or not_known."
+        ),
+    ]
+    predicted: Annotated[Span, Meta(description="Predicted gain per step, 90 % interval.")] = Span()
+    achieved: Annotated[
+        Span, Meta(description="Difference of the step times, A less B, with the interval of its noise.")
+    ] = Span()
+    basis: Annotated[
+        Literal["unprofiled", "recorded"],
+        Meta(description="Step times compared: without the profiler, or as recorded."),
+    ]
+    verdict: Annotated[str, Meta(description="inside, below or above the predicted interval; or not scored.")]
+    within_noise: Annotated[
+        bool, Meta(description="Whether the noise of a gain outside reaches into the predicted interval.")
+    ] = False
+    reason: Annotated[
+        str,
+        Meta(
+            description="Why it is not scored: no_estimate (A has none), no_step_time, noise (which holds zero and "
+            "is as large as the gain predicted), other_device, other_world_size, other_program, or recorded_only (profiling slows the launches that the fix removes, and a side has no "
+            "step time without the profiler); empty when it is."
+        ),
+    ] = ""
+    sentence: Annotated[str, Meta(description="The same in words.")]
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the gain lies inside the predicted interval; None when not scored."""
+        return None if self.verdict == "not scored" else self.verdict == "inside"
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """A named share of the change of the mean step time. All of them sum to the change."""
+
+    text: Annotated[str, Meta(description="The part in words; `the rest` for what is not named.")]
+    delta: Annotated[float, Meta(description="b less a per step [ns].")]
+    fraction: Annotated[
+        float | None,
+        Meta(description="Of the whole change; null where parts went both ways, so that shares say nothing."),
+    ] = None
+
+
+class Replaced(msgspec.Struct, frozen=True, kw_only=True):
+    """Kernels of A that others replaced in B, at the same place and of the same kind."""
+
+    kind: Annotated[str, Meta(description="What they compute: matrix product, convolution, pointwise, ...")]
+    place: Annotated[str, Meta(description="Operator that launched most of both; empty where links are missing.")] = ""
+    a: Annotated[str, Meta(description="Name of the kernel in A.")]
+    b: Annotated[str, Meta(description="Name of the kernel in B.")]
+    a_ns: Annotated[float, Meta(description="Its time per step in A [ns].")]
+    b_ns: Annotated[float, Meta(description="Its time per step in B [ns].")]
+    a_count: Annotated[float, Meta(description="Activations per step in A.")]
+    b_count: Annotated[float, Meta(description="Activations per step in B.")]
+    sentence: Annotated[str, Meta(description="The same in words, names shortened.")]
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two runs compared, B against A: `changes` by group, regressions first; `parts` explain the step time."""
 
@@ -136,11 +223,46 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     prediction: Annotated[
         Prediction | None, Meta(description="Graph mode, predicted and achieved; null when not asked.")
     ]
+    applied: Annotated[
+        list[AppliedFix], Meta(description="Fixes applied between A and B, as signs in the recordings show.")
+    ] = []
+    check: Annotated[
+        FixCheck | None, Meta(description="What they were predicted to save, and saved; null when none was found.")
+    ] = None
+    unlike: Annotated[str, Meta(description="That A and B are different programs, and why; else empty.")] = ""
+    shares: Annotated[
+        list[Share], Meta(description="What the change of the step time consists of, the largest parts first.")
+    ] = []
+    replaced: Annotated[
+        list[Replaced], Meta(description="Kernels that others replaced, by place and kind, the largest first.")
+    ] = []
     changes: list[Change]
     parts: list[Part]
     findings_a: Annotated[list[Finding], Meta(description="Findings of A.")]
     findings_b: Annotated[list[Finding], Meta(description="Findings of B.")]
     gates: Annotated[list[GateResult], Meta(description="Gates evaluated; empty when none were asked for.")] = []
+
+    @property
+    def leads(self) -> list[str]:
+        """The sentences that every view prints first: verdict, reasons, fixes found, predicted and achieved."""
+        fixes = (fix.sentence for fix in self.applied)
+        said = (self.sentence, self.unlike, self.explanation, *fixes, self.checked_sentence)
+        return [sentence for sentence in said if sentence]
+
+    @property
+    def checked_sentence(self) -> str:
+        """Predicted and achieved: of the fixes found, else of graph mode; empty where nothing was predicted."""
+        checked = self.check or self.prediction
+        return checked.sentence if checked is not None else ""
+
+    @property
+    def findings_sentence(self) -> str:
+        """Findings that came and went, by code and title; empty for none."""
+        codes_a, codes_b = {f.code for f in self.findings_a}, {f.code for f in self.findings_b}
+        came = [f"{f.code} {f.title}" for f in self.findings_b if f.code not in codes_a]
+        went = [f"{f.code} {f.title}" for f in self.findings_a if f.code not in codes_b]
+        said = [f"{word}: {', '.join(found)}" for word, found in (("new in B", came), ("gone in B", went)) if found]
+        return f"Findings {'; '.join(said)}" if said else ""
 
     def with_gates(self, results: list[GateResult]) -> Comparison:
         """Return the comparison with the outcome of its gates."""

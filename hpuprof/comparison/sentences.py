@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpuprof.comparison.judge import HIDDEN
-from hpuprof.comparison.result import BETTER, SAME, WORSE, Change, Part
+from hpuprof.comparison.result import BETTER, SAME, WORSE, Change, Part, Share
 from hpuprof.model.durations import duration
+from hpuprof.model.kernel_names import readable
 
 SHARE = 0.05
 """Parts smaller than this share of the change are not named."""
 NAMED = 4
+REST = "the rest"
 STEADY = 20
 """Steps to record where noise hides a change: by judgement, half the noise of five."""
+
+
+def named(label: str) -> str:
+    """Return the name of a part; kernels in short."""
+    return readable(label)
 
 
 def percent(fraction: float, *, sign: bool = True) -> str:
@@ -40,25 +47,39 @@ def sentence(step: Change | None) -> str:
     return f"Cannot tell whether the step time changed: {now} ({change}), but {step.note}."
 
 
-def explanation(step: Change | None, parts: Sequence[Part]) -> str:
-    """Return what the change consists of, largest first; empty if the step time did not change."""
+def shares(step: Change | None, parts: Sequence[Part]) -> list[Share]:
+    """Return what the change consists of, largest first, the rest last; empty if the step time did not change.
+
+    They sum to the change. Where a part went the other way than the whole, shares of it would pass 100 %, and are left
+    out.
+    """
+    if step is None or not step.delta or step.verdict == SAME:
+        return []
+    total = float(step.delta)
+    named: list[tuple[float, str]] = []
+    tops = [p for p in parts if p.level == 1 and _beyond(p) and abs(p.delta) >= SHARE * abs(total)]
+    for part in sorted(tops, key=lambda p: (-abs(p.delta), p.text)):
+        named += _name(part, [p for p in parts if p.level == 2 and (p.kind, p.parent) == (part.kind, part.name)], total)
+    named = sorted(named, key=lambda pair: (-abs(pair[0]), pair[1]))[:NAMED]
+    rest = total - sum(ns for ns, _ in named)
+    if named and abs(rest) >= 0.005 * abs(total):
+        named.append((rest, REST))
+    one_way = all(ns / total >= 0.0 for ns, _ in named)
+    return [Share(text=text, delta=ns, fraction=ns / total if one_way else None) for ns, text in named]
+
+
+def explanation(step: Change | None, of: Sequence[Share]) -> str:
+    """Return what the change consists of, in words; empty if the step time did not change."""
     if step is None or not step.delta or step.verdict == SAME:
         return ""
     total = float(step.delta)
-    named: list[tuple[float, str]] = []
-    for part in sorted((p for p in parts if p.level == 1 and _beyond(p)), key=lambda p: -p.delta / total):
-        if part.delta / total < SHARE or len(named) >= NAMED:
-            break
-        named += _name(part, [p for p in parts if p.level == 2 and (p.kind, p.parent) == (part.kind, part.name)], total)
-    named = sorted(named, key=lambda pair: -pair[0] / total)[:NAMED]
-    rest = total - sum(ns for ns, _ in named)
-    pieces = [f"{percent(ns / total, sign=False)} is {text}" for ns, text in named]
-    if not pieces:
-        return f"{duration(total, sign=True)}, spread over parts of less than {percent(SHARE, sign=False)} each."
-    if rest / total >= 0.005:
-        pieces.append(f"{percent(rest / total, sign=False)} is the rest")
-    elif rest / total <= -0.005:
-        pieces.append(f"other parts take {percent(rest / total, sign=False)} of it back")
+    if not of:
+        least = percent(SHARE, sign=False)
+        return f"{duration(total, sign=True)} per step; no part of at least {least} of it changed beyond noise."
+    if all(share.fraction is not None for share in of):
+        pieces = [f"{percent(share.fraction or 0.0, sign=False)} is {share.text}" for share in of]
+    else:
+        pieces = [f"{duration(share.delta, sign=True)} {share.text}" for share in of]
     return f"{duration(total, sign=True)} per step, of which {'; '.join(pieces)}."
 
 
@@ -72,9 +93,13 @@ def _name(part: Part, inside: Sequence[Part], total: float) -> list[tuple[float,
     large = [p for p in inside if not p.remainder and p.delta / part.delta >= 0.5]
     if not large:
         first = max((p for p in inside if not p.remainder), key=lambda p: p.delta / total, default=None)
-        hint = f", mainly {first.label or first.text}" if first is not None and first.delta / part.delta >= 0.25 else ""
+        hint = (
+            f", mainly {named(first.label or first.text)}"
+            if first is not None and first.delta / part.delta >= 0.25
+            else ""
+        )
         return [(part.delta, f"{part.text}{hint}")]
-    out = [(p.delta, f"{p.label or p.text} ({part.text})") for p in large]
+    out = [(p.delta, f"{named(p.label or p.text)} ({part.text})") for p in large]
     left = part.delta - sum(ns for ns, _ in out)
     if left / total >= SHARE:
         out.append((left, f"{part.text}, elsewhere"))

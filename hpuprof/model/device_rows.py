@@ -71,6 +71,13 @@ class KernelRow(Row, frozen=True, kw_only=True):
     total_deviation_ns: Annotated[
         float | None, Meta(description="Standard deviation over steady steps of total_ns per step [ns].")
     ] = None
+    operator: Annotated[
+        str | None,
+        Meta(
+            title="launched by",
+            description="Operator that launched most of its time. None when no launch of it is linked to one.",
+        ),
+    ] = None
 
 
 class ScopeRow(Row, frozen=True, kw_only=True):

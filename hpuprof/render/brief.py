@@ -10,6 +10,7 @@ import msgspec
 
 from hpuprof._version import __version__
 from hpuprof.model.answer import Fix, Span
+from hpuprof.model.kernel_names import readable
 from hpuprof.model.metrics import BUDGET
 from hpuprof.model.prediction import Interval
 from hpuprof.render.formats import shorten
@@ -156,7 +157,7 @@ def _top(rows: Sequence[Any], column: str) -> list[dict[str, Any]]:
     """Return the rows with the most time per step, by name of the first recording."""
     known = [row for row in rows if getattr(row, column) and row.recording == rows[0].recording]
     known.sort(key=lambda row: (-getattr(row, column), row.name))
-    return [{"name": shorten(row.name, 80), column: round(getattr(row, column))} for row in known[:_TOP]]
+    return [{"name": shorten(readable(row.name), 80), column: round(getattr(row, column))} for row in known[:_TOP]]
 
 
 def _short(text: str) -> str:

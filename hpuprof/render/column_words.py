@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from hpuprof.model.kernel_names import readable
 from hpuprof.model.schema import CAUSE_TEXT
 from hpuprof.render.formats import duration, number, operations, percent, shorten, size
 
@@ -62,8 +63,8 @@ def format_of(column: str) -> Callable[[Any], str]:
 
 
 def named(value: str) -> str:
-    """Return a name without what Lightning's profiler puts before those of its actions."""
-    return value.removeprefix("[pl][profile]")
+    """Return a name without what Lightning's profiler puts before those of its actions; kernels in short."""
+    return readable(value.removeprefix("[pl][profile]"))
 
 
 def _plain_title(column: str) -> str:
@@ -95,7 +96,9 @@ def _sequence(kernels: list[str]) -> str:
 
 
 _KERNEL = 40
-_NAMES = "name what path module module_path where python_line signature host_row within top_shape call host_name host"
+_NAMES = (
+    "name what path module module_path where python_line signature host_row within row top_shape call host_name host"
+)
 _FORMATS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(_NAMES.split(), named),
     **dict.fromkeys(("rank", "step", "last_rank"), str),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from hpuprof.comparison.result import COMPARISON_VERSION, Change, Comparison, Part, Side
 from hpuprof.model.metrics import STEP_COLUMNS
-from hpuprof.render.column_words import CAUSE
+from hpuprof.render.column_words import CAUSE, named
 from hpuprof.render.formats import clean, duration, measured, percent
 from hpuprof.render.json import Form, document
 from hpuprof.render.markdown import from_template
@@ -32,7 +32,7 @@ def to_text(comparison: Comparison, *, width: int = 80, color: bool = False, top
     """Return the comparison as text of at most `width` columns (at least 72), tables cut to `top` rows (None: all)."""
     paper = Paper(width=width, color=color)
     style = {"worse": "bold red", "better": "bold green"}.get(comparison.verdict, "bold")
-    for i, line in enumerate(leads(comparison)):
+    for i, line in enumerate(comparison.leads):
         paper.line(line, style="" if i else style)
     if comparison.cautions:
         paper.heading("Caveats")
@@ -46,7 +46,7 @@ def to_text(comparison: Comparison, *, width: int = 80, color: bool = False, top
 def to_markdown(comparison: Comparison, *, top: int | None = TOP) -> str:
     """Return the comparison as GitHub-flavoured Markdown, for pull requests and CI summaries."""
     return from_template(
-        "compare.md.j2", c=comparison, leads=leads(comparison), sections=compare_sections(comparison, top=top)
+        "compare.md.j2", c=comparison, leads=comparison.leads, sections=compare_sections(comparison, top=top)
     )
 
 
@@ -64,11 +64,6 @@ COMPARISONS = Form(
 )
 
 
-def leads(c: Comparison) -> list[str]:
-    """Return the leading sentences: verdict, explanation, prediction."""
-    return [s for s in (c.sentence, c.explanation, c.prediction.sentence if c.prediction else "") if s]
-
-
 def compare_sections(c: Comparison, *, top: int | None = TOP) -> list[Section]:
     """Return the sections in reading order, regressions first; those without rows are left out."""
     lead = [x for x in c.changes if (x.stage, x.action) == (c.stage, c.action)]
@@ -78,6 +73,7 @@ def compare_sections(c: Comparison, *, top: int | None = TOP) -> list[Section]:
         _items("changed", "Changed, per step", [x for x in lead if x.verdict == "changed"], top),
         _items("better", "Got better, per step", [x for x in lead if x.verdict == "better"], top),
         _parts(c),
+        _replaced(c, top),
         _steps(lead),
         _metrics(lead),
         _places(c),
@@ -117,7 +113,9 @@ def _name(change: Change) -> str:
         cause = change.match.get("cause", "")
         rest = " ".join(w for w in (change.match.get("host_row"), change.match.get("within")) if w)
         return f"{rest.replace('[pl][profile]', '') or 'nothing traced'} ({CAUSE.get(cause, cause)})"
-    return change.name
+    if change.group == "kernel" and change.match:
+        return " ".join(w for w in (named(change.match["name"]), change.match["engine"], change.match["dtype"]) if w)
+    return named(change.name) if change.group in ("kernel", "operator") else change.name
 
 
 def _items(name: str, title: str, changes: Iterable[Change], top: int | None) -> Section:
@@ -150,9 +148,9 @@ def _parts(c: Comparison) -> Section:
             continue
         rows.append(_part(part, clean(part.text)))
         inside = [p for p in mine if p.level == 2 and (p.kind, p.parent) == (part.kind, part.name)]
-        named = [p for p in inside if abs(p.delta) >= max(0.05 * scale, 0.5)]
-        if named != inside[: len(named)] or len(inside) > 1 or any(p.remainder for p in inside):
-            rows += [_part(p, f"  {clean(p.label or p.text)}") for p in named[:3]]
+        large = [p for p in inside if abs(p.delta) >= max(0.05 * scale, 0.5)]
+        if large != inside[: len(large)] or len(inside) > 1 or any(p.remainder for p in inside):
+            rows += [_part(p, f"  {clean(named(p.label or p.text))}") for p in large[:3]]
     change = _signed(total, "ns") if total else "0 ns"
     note = f"Parts sum to the change in mean step time, {change}; small parts are omitted."
     header = ("part of the step", "A", "B", "change", "noise")
@@ -167,6 +165,23 @@ def _part(part: Part, text: str) -> tuple[str, ...]:
         _signed(part.delta, "ns"),
         _noise(part.low, part.high, "ns"),
     )
+
+
+def _replaced(c: Comparison, top: int | None) -> Section:
+    """Show the kernels that others replaced."""
+    rows = tuple(
+        (
+            clean(f"{r.kind} at {r.place}" if r.place else r.kind),
+            clean(named(r.a)),
+            clean(named(r.b)),
+            duration(r.a_ns),
+            duration(r.b_ns),
+        )
+        for r in c.replaced[:top]
+    )
+    header = ("what", "kernel in A", "kernel in B", "A", "B")
+    note = "Times per step. Kernels are matched by the operator that launches them, by what they compute and how often."
+    return Section("Kernels replaced", header, rows, "lllrr", note, "replaced")
 
 
 def _both(name: str, title: str, changes: Iterable[tuple[str, Change]], note: str = "") -> Section:

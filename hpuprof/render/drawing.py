@@ -6,8 +6,9 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hpuprof.model.kernel_names import readable
 from hpuprof.model.tables import Row
-from hpuprof.render.formats import clean, shorten
+from hpuprof.render.formats import shorten
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
 
@@ -21,7 +22,7 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#9
 
 def label(text: str, width: int = 60) -> str:
     """Return a name as plotly shows it literally: no control characters, no markup, cut in the middle."""
-    return html.escape(shorten(clean(text), width), quote=False)
+    return html.escape(shorten(readable(text), width), quote=False)
 
 
 def rows_of(report: Report, table: str) -> list[Any]:

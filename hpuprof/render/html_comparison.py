@@ -16,6 +16,7 @@ TOP = 500
 _ITEMS = ("worse", "changed", "better")
 _STEPS = ("steps", "metrics", "places")
 _REST = ("findings", "runs")
+_REPLACED = "replaced"
 
 
 def to_html(comparison: Comparison) -> str:
@@ -60,7 +61,9 @@ def _blocks(c: Comparison) -> list[Block]:
             tables=tuple(tables.get(name) for name in ("gates", *_ITEMS)),
             always=True,
         ),
-        Block("parts", "Where the step time changed", tables=(parts and replace(parts, title=""),)),
+        Block(
+            "parts", "Where the step time changed", tables=(parts and replace(parts, title=""), tables.get(_REPLACED))
+        ),
         Block(
             "step-times",
             "Step times",

@@ -13,6 +13,7 @@ from msgspec import Struct
 from hpuprof.analysis.step_groups import COMMUNICATION, DEVICE, QUEUED, SLOW
 from hpuprof.analysis.steps import RECURS
 from hpuprof.model.durations import duration
+from hpuprof.model.kernel_names import readable
 from hpuprof.model.tables import StepGroupRow
 from hpuprof.ranks.matching import ranges
 from hpuprof.ranks.rank_tables import Main
@@ -88,7 +89,7 @@ class Pause(Struct, frozen=True):
     @property
     def filled(self) -> str:
         """What fills it, in words; empty if unknown."""
-        return f"{self.cause} ({self.row})" if self.row else self.cause
+        return f"{self.cause} ({readable(self.row)})" if self.row else self.cause
 
 
 def find_pauses(main: Main) -> list[Pause]:

@@ -25,7 +25,11 @@ def test_compare_answers_first(run, pair):
     code, out, err = run("compare", *pair)
     assert (code, err) == (0, "")
     assert out.startswith("Faster: 1.12 ms per step against 3.33 ms (−2.21 ms, −66.3 %, noise ±")
-    assert "device idle, operator launch" in out.split("\n\n")[0]
+    assert "device idle, operator launch" in out
+    assert len(out.splitlines()) <= 15
+    code, full, err = run("compare", *pair, "--full")
+    assert full.startswith("Faster: 1.12 ms per step against 3.33 ms")
+    out = full
     worse, better = out.index("\nGot worse"), out.index("\nGot better")
     assert worse < better < out.index("\nWhere the step time changed") < out.index("\nMetrics")
 

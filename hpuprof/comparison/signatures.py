@@ -1,0 +1,262 @@
+"""How each fix shows between a recording without it and one with it.
+
+One signature a fix, in a table; what has no sign is not found. A signature names what was seen, not what it saved. The
+first sign of one suffices; the others only add to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from hpuprof.analysis.step_groups import SLOW
+from hpuprof.analysis.workload import INFERENCE, SERVING
+from hpuprof.comparison.comparable import Group, Pair
+from hpuprof.comparison.kernel_kinds import ATTENTION, CONVOLUTION, MATRIX, kind_of_kernel, type_of_kernel
+from hpuprof.comparison.result import Sign
+from hpuprof.comparison.signs import FELL, LEAST, Seen, counted, fewer, shared, told
+
+Find = Callable[[Seen], list[Sign]]
+_SINGLE, _WORKERS = "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"
+_READ, _WAIT, _ALLOCATION = "HP302", "HP303", "HP305"
+"""Codes of obstacles: reads of values, waits for the device, allocations in the step."""
+_SLOW_RANK, _UNEVEN = "HP230", "HP235"
+MOSTLY = 0.5
+"""Share of the matrix kernels' time from which a run multiplies in a type."""
+_FP8 = 0.25
+"""The same for fp8, which attention and the last layers are usually left out of; by judgement."""
+_RECUR = 3
+"""Slow steps of one cause from which they are the program's; by judgement."""
+_SAME_BYTES = (0.8, 1.25)
+"""Bytes of collectives in B over those in A between which they are the same; padding of buckets is a few per cent."""
+_GRAPH_LAUNCH = re.compile(r"graph_?launch|launchgraph", re.IGNORECASE)
+_UNFUSED = r"^aten::(?:add_|mul_|lerp_|addcmul_|addcdiv_|sqrt|div|add|mul)$"
+_FOREACH = r"^aten::_foreach_"
+_FUSED = r"^aten::_fused_(?:adam|adamw|sgd|adagrad)_?$|FusedAdam|FusedLAMB|FusedSGD"
+
+
+class Signature(Struct, frozen=True):
+    """A fix, what was done in words, and how to find it; `part_of`: fixes that hold it, beside which it is no other."""
+
+    fix: str
+    what: str
+    find: Find
+    part_of: tuple[str, ...] = ()
+
+
+class Found(Struct, frozen=True):
+    """A fix with its signs."""
+
+    signature: Signature
+    signs: list[Sign]
+
+
+def fixes_found(pair: Pair) -> list[Found]:
+    """Return the fixes whose signs show from A to B, in the order of the table."""
+    seen = Seen(pair)
+    found = [Found(signature, signs) for signature in SIGNATURES if (signs := signature.find(seen))]
+    names = {f.signature.fix for f in found}
+    return [f for f in found if not names & set(f.signature.part_of)]
+
+
+def _only(*signs: Sign | None) -> list[Sign]:
+    return [sign for sign in signs if sign is not None]
+
+
+def _with(first: Sign | None, *more: Sign | None) -> list[Sign]:
+    """Return the signs where the first shows; the others only add to it."""
+    return _only(first, *more) if first is not None else []
+
+
+def _workers(seen: Seen) -> list[Sign]:
+    a, b = seen.names
+    before, after = (any(_SINGLE in n for n in side) for side in (a, b))
+    workers = [any(_WORKERS in n for n in side) for side in (a, b)]
+    fetching = seen.fell("fetching data", "input_ns")
+    if before and not workers[0] and workers[1] and not after:
+        return _only(told(f"{_SINGLE} became {_WORKERS}"), fetching)
+    return [] if after else _with(seen.fell("waiting for loader workers", "blocked_loader_ns"))
+
+
+def _at_places(seen: Seen, code: str, what: str) -> Sign | None:
+    """Return a sign where obstacles of a code fell to half or less, with the place where most of them went."""
+    a, b = seen.per_step(code)
+    gone = {where: count - b.get(where, 0.0) for where, count in a.items()}
+    most = max(sorted(gone), key=lambda where: gone[where], default="")
+    where = f" ({most})" if most else ""
+    return fewer(f"{what}{where}", sum(a.values()), sum(b.values()))
+
+
+def _reads(seen: Seen) -> list[Sign]:
+    if {f.workload for f in seen.pair.a.files} & {INFERENCE, SERVING}:
+        return []  # results must be read
+    return _with(_at_places(seen, _READ, "reads of values"))
+
+
+def _results(seen: Seen) -> list[Sign]:
+    if not {f.workload for f in seen.pair.a.files} & {INFERENCE, SERVING}:
+        return []
+    reads = [sum(side.values()) for side in seen.per_step(_READ)]
+    if not reads[0] or reads[1] < FELL * reads[0]:
+        return []
+    return _only(
+        seen.fell("waiting in synchronizing calls", "blocked_sync_ns"),
+        seen.fell("waiting in copies", "blocked_copy_ns"),
+    )
+
+
+def _waits(seen: Seen) -> list[Sign]:
+    return _with(
+        _at_places(seen, _WAIT, "calls that wait for the device"), seen.fell("waiting in them", "blocked_sync_ns")
+    )
+
+
+def _pinned(seen: Seen) -> list[Sign]:
+    pageable, pinned = (seen.named("kernels", f"(?i)memcpy htod.*{kind}") for kind in ("pageable", "pinned"))
+    if not pinned[1] or (pinned[0] or 0) >= pinned[1]:
+        return []
+    return _with(fewer("copies from pageable memory", *pageable), counted("copies from pinned memory", *pinned))
+
+
+def _allocations(seen: Seen) -> list[Sign]:
+    return _with(
+        seen.fell("allocating and freeing", "blocked_alloc_ns"),
+        _at_places(seen, _ALLOCATION, "allocations in the step"),
+    )
+
+
+def _copies(seen: Seen) -> list[Sign]:
+    if not seen.kept("copy_busy_ns", 0.7, 1.5):
+        return []
+    return _with(seen.fell("exposed copies", "exposed_copy_ns"))
+
+
+def _overlap(seen: Seen) -> list[Sign]:
+    if not seen.kept("communication_busy_ns", 0.7, 1.5):
+        return []
+    return _with(seen.fell("exposed communication", "exposed_communication_ns"))
+
+
+def _buckets(seen: Seen) -> list[Sign]:
+    a, b = seen.counts("kernels", lambda row: row.kind == "communication")
+    moved = [sum((r.bytes or 0) * r.count for r in g.rows("collectives")) / max(1, len(g.steps)) for g in _sides(seen)]
+    if moved[0] and moved[1] and not _SAME_BYTES[0] <= moved[1] / moved[0] <= _SAME_BYTES[1]:
+        return []
+    return _with(fewer("collectives", a, b) if b else None)
+
+
+def _sides(seen: Seen) -> tuple[Group, Group]:
+    return seen.pair.a, seen.pair.b
+
+
+def matrix_types(group: Group) -> dict[str, float]:
+    """Return the shares of the matrix kernels' time by type, where names or types of rows tell it."""
+    times: dict[str, float] = {}
+    for row in group.rows("kernels"):
+        if kind_of_kernel(row.name, row.engine) in (MATRIX, CONVOLUTION, ATTENTION):
+            kind = type_of_kernel(row.name, row.dtype)
+            times[kind] = times.get(kind, 0.0) + row.total_ns
+    whole = sum(times.values())
+    return {kind: ns / whole for kind, ns in times.items()} if whole else {}
+
+
+def _types(before: Sequence[str], after: str, least: float = MOSTLY) -> Find:
+    def find(seen: Seen) -> list[Sign]:
+        a, b = (matrix_types(group) for group in _sides(seen))
+        was = sum(a.get(kind, 0.0) for kind in before)
+        now, then = a.get(after, 0.0), b.get(after, 0.0)
+        if was < MOSTLY or then < least or now > then / 2:
+            return []
+        return [shared(f"matrix kernels in {after}, of their time", now, then)]
+
+    return find
+
+
+def _fusion(seen: Seen) -> list[Sign]:
+    a, b = seen.counts("kernels", lambda row: row.name.startswith("triton_"))
+    plain = seen.counts("kernels", lambda row: "elementwise_kernel" in row.name)
+    if a is None or b is None or b < 1 or b <= 2 * a:
+        return []
+    return _with(fewer("pointwise kernels", *plain), counted("kernels by Triton", a, b))
+
+
+def _recomputation(seen: Seen) -> list[Sign]:
+    a, b = (group.mean("recomputed_flops").value for group in _sides(seen))
+    if a and b is not None and b <= FELL * a:
+        text = f"operations computed again in backward: {a:.3g} → {b:.3g} a step"
+        return [Sign(what="operations computed again in backward", a=float(a), b=float(b), unit="count", text=text)]
+    return _with(seen.went("checkpointed regions", "operators", r"^CheckpointFunctionBackward"))
+
+
+def _optimizer(seen: Seen) -> list[Sign]:
+    unfused = seen.went("pointwise operators", "operators", _UNFUSED)
+    came = seen.came("fused optimizer operators", "operators", _FUSED)
+    # One such operator alone may be zero_grad's or an accumulation's.
+    several = len({row.name for row in seen.pair.b.rows("operators") if row.name.startswith("aten::_foreach_")}) > 1
+    if came is None and (several or (unfused and not _replays(seen.pair.b))):
+        came = seen.came("operators on lists of tensors", "operators", _FOREACH)
+    came = came or seen.came("multi-tensor kernels", "kernels", r"multi_tensor_apply")
+    return _with(came, seen.fell("optimizer", "optimizer_ns"))
+
+
+def _replays(group: Group) -> bool:
+    return any("graphs" in f.mode for f in group.files)
+
+
+def _graphs(seen: Seen) -> list[Sign]:
+    modes = [_replays(group) for group in _sides(seen)]
+    calls = seen.counts("launches", lambda row: bool(_GRAPH_LAUNCH.search(row.call)))
+    replays = counted("graph launches", *calls) if calls[1] and calls[1] >= 2 * (calls[0] or 0.0) else None
+    if not modes[1] or modes[0]:
+        return []
+    operators = fewer("operators", *seen.counts("operators", lambda _: True))
+    return _only(replays or told("the step is replayed from graphs"), operators)
+
+
+def _pauses(seen: Seen) -> list[Sign]:
+    def above(group: Group) -> float:
+        return sum(max(0, s.above_ns or 0) for s in group.steps if s.slow) / max(1, len(group.steps))
+
+    a, b = (above(group) for group in _sides(seen))
+    slow_groups = [row for row in seen.pair.a.rows("step_groups") if row.reason == SLOW]
+    if not any(row.every or row.steps >= _RECUR for row in slow_groups):
+        return []  # one stall may be the machine's
+    if a < 2 * LEAST * seen.step_ns or b > FELL * a or len(seen.pair.b.steps) < len(seen.pair.a.steps) / 2:
+        return []
+    slow = [sum(s.slow for s in group.steps) / len(group.steps) for group in _sides(seen)]
+    return [shared("slow steps", *slow)] if slow[1] <= FELL * slow[0] else []
+
+
+def _finding(code: str, what: str) -> Find:
+    def find(seen: Seen) -> list[Sign]:
+        a, b = ({f.code for f in group.data.findings} for group in _sides(seen))
+        alike = seen.pair.a.ranks == seen.pair.b.ranks and len(seen.pair.a.ranks) > 1
+        return [told(f"{what} ({code}) in A, not in B")] if alike and code in a and code not in b else []
+
+    return find
+
+
+SIGNATURES = (
+    Signature("data_loading", "data is loaded in workers, or in more of them", _workers),
+    Signature("read_backs", "fewer values are read back in the step", _reads),
+    Signature("results", "the next batch is launched before the result is read", _results),
+    Signature("synchronisation", "synchronization points were removed", _waits, ("read_backs",)),
+    Signature("uploads", "batches are copied from pinned memory", _pinned),
+    Signature("allocations", "the step allocates less device memory", _allocations, ("graphs",)),
+    Signature("copies", "copies overlap with compute", _copies, ("uploads",)),
+    Signature("collectives", "gradient reduction overlaps with backward", _overlap, ("buckets",)),
+    Signature("buckets", "collectives are fewer and larger", _buckets),
+    Signature("lower_precision", "matrices are multiplied in 16 bits", _types(("fp32", "tf32"), "16 bits")),
+    Signature("fp8", "matrices are multiplied in fp8", _types(("fp32", "tf32", "16 bits"), "fp8", _FP8)),
+    Signature("tf32", "fp32 matrices are multiplied through TF32", _types(("fp32",), "tf32"), ("lower_precision",)),
+    Signature("pointwise_fusion", "pointwise operators are fused", _fusion),
+    Signature("recomputation", "activations are kept, not recomputed", _recomputation),
+    Signature("fused_optimizer", "the optimizer is fused", _optimizer),
+    Signature("graphs", "the step is captured in graphs", _graphs),
+    Signature("pauses", "pauses are gone", _pauses, ("data_loading",)),
+    Signature("keep_pace", "no rank holds up the others", _finding(_SLOW_RANK, "a slow rank")),
+    Signature("balance", "work is divided evenly", _finding(_UNEVEN, "uneven stages")),
+)
+"""Every fix that can be found, in the order in which they are told."""

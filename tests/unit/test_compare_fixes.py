@@ -1,0 +1,502 @@
+"""Which fix was applied between two runs: each signature by hand, never without a sign; predicted against achieved."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from builder import TraceBuilder
+from sample_reports import report_at, report_of
+
+import hpuprof
+from hpuprof.comparison.check_line import check_line
+from hpuprof.comparison.reports import compare_reports
+from hpuprof.comparison.result import Comparison
+from hpuprof.comparison.signatures import SIGNATURES
+from hpuprof.errors import InsufficientDataError
+from hpuprof.model.plan_rows import PlanRow
+from hpuprof.planning.remedies import REMEDIES
+from hpuprof.render import render
+from hpuprof.render.comparison_card import LINES, to_card
+from hpuprof.render.comparison_text import dumps, to_markdown, to_text
+from hpuprof.report.model import Finding, Report
+
+SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+SGEMM = "volta_sgemm_128x64_nt"
+TF32 = "sm80_xmma_gemm_tf32f32_tf32f32_f32_tn_n_tilesize128x128x16"
+BF16 = "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_nn"
+FP8 = "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x64x128"
+POINTWISE = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 2ul> >"
+    "(int, at::native::AddFunctor<float>, std::array<char*, 2ul>)"
+)
+
+
+def program(
+    folder: Path,
+    *,
+    kernels: tuple[str, ...] = (SGEMM,) * 2,
+    operators: tuple[str, ...] = ("aten::mm", "aten::relu"),
+    loader: str = SINGLE,
+    step: float = 1000.0,
+    steps: int = 8,
+    **header: Any,
+) -> Report:
+    """A step [µs] with an annotation of the loader, operators of 20 µs each and kernels of 100 µs each, none alike."""
+    b = TraceBuilder(**header)
+    for i in range(steps):
+        at = i * step
+        b.step(i, at, step - (i % 3) / 10)
+        b.annotation(loader, at + 1, 50)
+        for place, name in enumerate(operators):
+            b.host(name, at + 60 + 25 * place, 20)
+        for place, name in enumerate(kernels):
+            b.kernel(name, at + 300 + 105 * place, 100, launch=at + 62 + 25 * (place % max(1, len(operators))))
+    place = folder / f"{abs(hash((kernels, operators, loader, step, steps, str(header))))}.json"
+    return hpuprof.analyze(b.write(place), jobs=1)
+
+
+def edited(report: Report, **tables: Any) -> Report:
+    """The report with other tables, or with each row of a table changed by a function."""
+    data = report.data
+    found = {n: [v(row) for row in getattr(data, n)] if callable(v) else v for n, v in tables.items()}
+    return Report(msgspec.structs.replace(data, **found))
+
+
+def rows(**fields: Any) -> Callable[[Any], Any]:
+    """A function that sets fields of a row."""
+    return lambda row: msgspec.structs.replace(row, **fields)
+
+
+def obstacle(report: Report, code: str, per_step: float) -> Any:
+    from hpuprof.model.tables import ObstacleRow
+
+    return ObstacleRow(
+        code=code, severity="cut", module="Block_0", modules=[], where="forward, aten::item", count=1, steps=1,
+        per_step=per_step, text="", fix="", python_line="train.py(12): step", **report.data.files[0].who,
+    )  # fmt: skip
+
+
+def finding(code: str) -> Finding:
+    return Finding(code=code, title="x", evidence="", advice="", ranks=[])
+
+
+def fixes(a: Report, b: Report) -> list[str]:
+    return [fix.fix for fix in compare_reports(a, b).applied]
+
+
+def _by_names(folder: Path, **change: Any) -> tuple[Report, Report]:
+    before = {name: value[0] for name, value in change.items()}
+    after = {name: value[1] for name, value in change.items()}
+    return program(folder, **before), program(folder, **after)
+
+
+def _by_steps(folder: Path, **change: tuple[int, int]) -> tuple[Report, Report]:
+    base = program(folder)
+    return tuple(edited(base, steps=rows(**{n: v[side] for n, v in change.items()})) for side in (0, 1))  # type: ignore[return-value]
+
+
+def _obstacles(folder: Path, code: str) -> tuple[Report, Report]:
+    base = edited(program(folder), files=rows(workload="training"))
+    return edited(base, obstacles=[obstacle(base, code, 2.0)]), edited(base, obstacles=[obstacle(base, code, 0.1)])
+
+
+def _of_launches(folder: Path) -> tuple[Report, Report]:
+    base = program(folder)
+    after = [msgspec.structs.replace(row, call="cudaGraphLaunch", count=8) for row in base.data.launches[1:2]]
+    return base, edited(base, launches=after, files=rows(mode="graphs"))
+
+
+def _of_ranks(folder: Path, code: str) -> tuple[Report, Report]:
+    job = report_of("hpu_g3_lazy_8_ranks")
+    return edited(job, findings=[finding(code)]), edited(job, findings=[])
+
+
+def _results(folder: Path) -> tuple[Report, Report]:
+    base = edited(program(folder), files=rows(workload="inference"))
+    base = edited(base, obstacles=[obstacle(base, "HP302", 1.0)])
+    return edited(base, steps=rows(blocked_sync_ns=300_000)), edited(base, steps=rows(blocked_sync_ns=1000))
+
+
+def _buckets(folder: Path) -> tuple[Report, Report]:
+    nccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    return _by_names(folder, kernels=((SGEMM, *(nccl,) * 6), (SGEMM, nccl)))
+
+
+def _pauses(folder: Path) -> tuple[Report, Report]:
+    base = program(folder)
+    slow = [
+        msgspec.structs.replace(s, excluded="outlier", standing="recurs", used=False, above_ns=800_000)
+        if s.step % 4 == 3
+        else s
+        for s in base.data.steps
+    ]
+    group = msgspec.structs.replace(base.data.step_groups[0], standing="recurs", reason="slow", steps=2, every=4)
+    return edited(base, steps=slow, step_groups=[*base.data.step_groups, group]), base
+
+
+PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
+    "data_loading": lambda p: _by_names(p, loader=(SINGLE, WORKERS)),
+    "read_backs": lambda p: _obstacles(p, "HP302"),
+    "results": _results,
+    "synchronisation": lambda p: _obstacles(p, "HP303"),
+    "uploads": lambda p: _by_names(
+        p, kernels=((SGEMM, "Memcpy HtoD (Pageable -> Device)"), (SGEMM, "Memcpy HtoD (Pinned -> Device)"))
+    ),
+    "allocations": lambda p: _by_steps(p, blocked_alloc_ns=(200_000, 1000)),
+    "copies": lambda p: _by_steps(p, exposed_copy_ns=(200_000, 1000), copy_busy_ns=(200_000, 200_000)),
+    "collectives": lambda p: _by_steps(
+        p, exposed_communication_ns=(200_000, 1000), communication_busy_ns=(200_000, 200_000)
+    ),
+    "buckets": _buckets,
+    "lower_precision": lambda p: _by_names(p, kernels=((SGEMM,) * 2, (BF16,) * 2)),
+    "fp8": lambda p: _by_names(p, kernels=((BF16,) * 2, (FP8,) * 2)),
+    "tf32": lambda p: _by_names(p, kernels=((SGEMM,) * 2, (TF32,) * 2)),
+    "pointwise_fusion": lambda p: _by_names(
+        p, kernels=((SGEMM, *(POINTWISE,) * 4), (SGEMM, "triton_poi_fused_add_relu_0"))
+    ),
+    "recomputation": lambda p: _by_steps(p, recomputed_flops=(10**9, 0)),
+    "fused_optimizer": lambda p: _by_names(
+        p,
+        operators=(
+            ("aten::mm", "aten::relu", "aten::mul_", "aten::addcmul_", "aten::addcdiv_", "aten::add_"),
+            ("aten::mm", "aten::relu", "aten::_fused_adam_"),
+        ),
+    ),
+    "graphs": _of_launches,
+    "pauses": _pauses,
+    "keep_pace": lambda p: _of_ranks(p, "HP230"),
+    "balance": lambda p: _of_ranks(p, "HP235"),
+}
+
+
+def test_each_remedy_of_the_plan_has_a_signature_and_each_signature_a_pair():
+    names = [signature.fix for signature in SIGNATURES]
+    assert {remedy.name for remedy in REMEDIES} <= set(names)
+    assert names == list(PAIRS)
+
+
+@pytest.mark.parametrize("fix", PAIRS)
+def test_a_fix_is_found_by_its_signs_alone_and_only_in_its_direction(tmp_path, fix):
+    a, b = PAIRS[fix](tmp_path)
+    assert fixes(a, b) == [fix]
+    assert fix not in fixes(b, a)
+    assert fixes(a, a) == fixes(b, b) == []
+    (found,) = compare_reports(a, b).applied
+    assert found.signs
+    assert all(sign.text in found.sentence for sign in found.signs)
+
+
+def test_a_read_that_is_gone_is_told_with_its_place(tmp_path):
+    a, b = PAIRS["read_backs"](tmp_path)
+    (found,) = compare_reports(a, b).applied
+    assert (found.signs[0].a, found.signs[0].b) == (2.0, 0.1)
+    assert "(forward, aten::item, Block_0, train.py(12): step): 2 → 0.1 a step" in found.sentence
+
+
+@pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g2_eager", "hpu_g3_lazy_8_ranks", "cpu_2_ranks_ddp"])
+def test_the_same_run_shows_no_fix_and_is_one_program(samples, sample):
+    c = compare_reports(report_of(sample), report_of(sample))
+    assert (c.applied, c.check, c.unlike, c.shares, c.replaced) == ([], None, "", [], [])
+
+
+def line(fix: str, gain: tuple[float, float, float], **more: Any) -> PlanRow:
+    low, middle, high = (1000.0 * us for us in gain)
+    return PlanRow(
+        order=1,
+        remedy=fix,
+        title=fix,
+        where="",
+        before_ns=1e6,
+        gain_low_ns=low,
+        gain_ns=middle,
+        gain_high_ns=high,
+        alone_low_ns=low,
+        alone_ns=middle,
+        alone_high_ns=high,
+        **more,
+    )
+
+
+def sped_up(folder: Path, step: float = 700.0) -> tuple[Report, Report]:
+    """Workers load the data, and the step takes 1000 and then `step` µs."""
+    return program(folder), program(folder, loader=WORKERS, step=step)
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict"),
+    [((250, 290, 320), "inside"), ((310, 330, 350), "below"), ((100, 150, 200), "above")],
+)
+def test_predicted_and_achieved(tmp_path, gain, verdict):
+    a, b = sped_up(tmp_path)
+    check = compare_reports(edited(a, plan=[line("data_loading", gain)]), b).check
+    assert (check.fixes, check.how, check.verdict, check.reason) == (["data_loading"], "alone", verdict, "")
+    assert check.predicted.ns == 1000 * gain[1]
+    assert check.achieved.ns == pytest.approx(300_000, abs=200)
+    assert check.achieved.low_ns <= check.achieved.ns <= check.achieved.high_ns
+    assert check.inside == (verdict == "inside")
+
+
+def test_a_gain_outside_whose_noise_reaches_inside_says_so(tmp_path):
+    a, b = sped_up(tmp_path)
+    a = edited(a, plan=[line("data_loading", (300.0001, 310, 320))])
+    check = compare_reports(a, b).check
+    assert (check.verdict, check.within_noise) == ("below", True) or check.verdict == "inside"
+    assert "within noise" in check.sentence or check.inside
+
+
+def test_steps_without_the_profiler_go_before_recorded_ones(tmp_path):
+    a, b = sped_up(tmp_path)
+    a = edited(a, plan=[line("data_loading", (250, 290, 320))])
+    timed = [
+        edited(side, files=rows(unprofiled_step_ns=ns, unprofiled_spread_ns=20_000))
+        for side, ns in ((a, 900_000), (b, 500_000))
+    ]
+    check = compare_reports(*timed).check
+    assert (check.basis, check.verdict) == ("unprofiled", "above")
+    assert (check.achieved.low_ns, check.achieved.ns, check.achieved.high_ns) == (380_000, 400_000, 420_000)
+
+
+@pytest.mark.parametrize(
+    ("reason", "other"),
+    [
+        ("other_device", rows(device_name="H200")),
+        ("other_world_size", rows(world_size=8)),
+    ],
+)
+def test_another_experiment_is_not_scored(tmp_path, reason, other):
+    a, b = sped_up(tmp_path)
+    a = edited(a, plan=[line("data_loading", (250, 290, 320))], files=rows(device_name="A100", world_size=1))
+    b = edited(edited(b, files=rows(device_name="A100", world_size=1)), files=other)
+    check = compare_reports(a, b).check
+    assert (check.verdict, check.reason, check.inside) == ("not scored", reason, None)
+
+
+def test_recorded_steps_are_no_test_of_a_fix_that_removes_launches(tmp_path):
+    a, b = PAIRS["graphs"](tmp_path)
+    a = edited(a, plan=[line("graphs", (1, 2, 3))])
+    assert compare_reports(a, b).check.reason == "recorded_only"
+
+
+def test_without_a_line_of_the_plan_nothing_is_predicted(tmp_path):
+    a, b = sped_up(tmp_path)
+    check = compare_reports(edited(a, plan=[]), b).check
+    assert (check.how, check.predicted.ns, check.reason) == ("not_known", None, "no_estimate")
+    assert check.achieved.ns == pytest.approx(300_000, abs=200)
+
+
+def two_fixes(folder: Path) -> tuple[Report, Report]:
+    a, b = program(folder), program(folder, loader=WORKERS, kernels=(BF16,) * 2, step=600.0)
+    return edited(a, plan=[line("data_loading", (200, 300, 400)), line("lower_precision", (100, 150, 200))]), b
+
+
+def test_several_fixes_are_priced_together_where_the_traces_are_at_hand(tmp_path):
+    a, b = two_fixes(tmp_path)
+    asked = []
+
+    def together(names: Any) -> list[PlanRow]:
+        asked.append(list(names))
+        return [line("data_loading", (200, 300, 400)), line("lower_precision", (50, 90, 130))]
+
+    check = compare_reports(a, b, together=together).check
+    assert asked == [["data_loading", "lower_precision"]]
+    assert (check.how, check.predicted.low_ns, check.predicted.ns) == ("together", 250_000, 390_000)
+    alone = compare_reports(a, b).check
+    assert (alone.how, alone.predicted.ns) == ("sum", 450_000)
+    assert "the sum of each alone" in alone.sentence
+
+
+def test_several_fixes_with_one_unknown_are_not_told_apart(tmp_path):
+    a, b = two_fixes(tmp_path)
+    check = compare_reports(edited(a, plan=a.data.plan[:1]), b).check
+    assert (check.how, check.reason, check.predicted.ns) == ("not_known", "no_estimate", 300_000)
+    assert check.sentence.startswith("Several changes, not told apart: A's plan has no estimate of lower_precision")
+
+
+def test_different_programs_are_said_and_show_no_fix(tmp_path):
+    a = program(tmp_path)
+    b = program(tmp_path, loader=WORKERS, kernels=("x", "y"), operators=("aten::convolution", "aten::gelu"))
+    c = compare_reports(a, b)
+    assert c.unlike.startswith("A and B are different programs: they share 0 % of operators, 0 % of kernels")
+    assert (c.applied, c.check, c.replaced) == ([], None, [])
+    assert c.unlike in c.leads
+
+
+def test_kernels_replaced_are_matched_by_operator_and_kind(tmp_path):
+    operators = ("aten::mm", "aten::relu", "aten::bmm")
+    a = program(tmp_path, operators=operators, kernels=(SGEMM, POINTWISE, "volta_sgemm_32x128_nn"))
+    b = program(tmp_path, operators=operators, kernels=(BF16, POINTWISE, TF32))
+    found = {(r.place, r.kind, r.a, r.b) for r in compare_reports(a, b).replaced}
+    assert found == {
+        ("aten::mm", "matrix product", SGEMM, BF16),
+        ("aten::bmm", "matrix product", "volta_sgemm_32x128_nn", TF32),
+    }
+
+
+def test_shares_have_no_verdict_where_times_have(tmp_path):
+    c = compare_reports(*sped_up(tmp_path))
+    assert c.verdict == "better"
+    judged = {
+        x.verdict for x in c.changes if x.group in ("metric", "step") and x.unit in ("fraction", "ratio", "count")
+    }
+    assert not judged & {"better", "worse"}
+    assert any(x.verdict == "changed" for x in c.changes if x.unit == "fraction")
+
+
+def test_synchronous_windows_are_compared_where_only_they_are_on_both_sides(tmp_path):
+    a = edited(program(tmp_path), files=rows(window_kind="sync"))
+    with_async = edited(
+        a, files=[*a.data.files, msgspec.structs.replace(a.data.files[0], window="1", window_kind="async")]
+    )
+    c = compare_reports(with_async, a)
+    assert c.verdict == "no difference"
+    assert (c.a.steps, c.b.steps) == (c.b.steps, c.b.steps)
+
+
+def _all(samples: Path, tmp_path: Path) -> list[Comparison]:
+    pairs = [
+        ("hpu_g1_lazy", "hpu_g1_lazy_graph_replay"),
+        ("hpu_g1_lazy_graph_replay", "hpu_g1_lazy"),
+        ("hpu_g2_eager", "hpu_g3_compile"),
+        ("hpu_g1_lazy", "hpu_g2_eager"),
+        ("cpu_1_rank", "cpu_2_ranks_ddp"),
+    ]
+    made = [compare_reports(report_of(a), report_of(b)) for a, b in pairs]
+    made += [compare_reports(*sped_up(tmp_path)), compare_reports(*two_fixes(tmp_path))]
+    return made
+
+
+def test_the_parts_sum_to_the_change(samples, tmp_path):
+    for c in _all(samples, tmp_path):
+        step = c.change("wall_ns", group="step")
+        if c.shares:
+            assert sum(share.delta for share in c.shares) == pytest.approx(step.delta)
+            fractions = [share.fraction for share in c.shares]
+            assert None in fractions or sum(fractions) == pytest.approx(1.0)
+            assert all(0.0 <= f <= 1.0 + 1e-9 for f in fractions if f is not None)
+
+
+def test_every_view_says_the_leading_sentences_and_json_holds_them(samples, tmp_path):
+    def plain(text: str) -> str:
+        return re.sub(r"[^0-9A-Za-z]+", "", text)
+
+    for c in _all(samples, tmp_path):
+        document = json.loads(dumps(c))
+        texts = [document["sentence"], document["unlike"], document["explanation"]]
+        texts += [fix["sentence"] for fix in document["applied"]]
+        texts += [document["check"]["sentence"]] if document["check"] else []
+        unescaped = to_markdown(c).replace("&#8203;", "").replace("&lt;", "<").replace("&gt;", ">")
+        views = [to_text(c), unescaped, *([page_text(c)] if c is not None else [])]
+        for text in filter(None, texts):
+            assert all(plain(text) in plain(view) for view in views), text
+
+
+def page_text(c: Comparison) -> str:
+    """What the page says, without marks."""
+    import html
+
+    page = render(c, ".html")
+    body = page[page.index("<body") :]
+    return html.unescape(re.sub(r"<[^>]+>", "", body))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_card_is_short_and_prints_only_fields(samples, tmp_path, width):
+    for c in _all(samples, tmp_path):
+        card = to_card(c, width=width)
+        assert len(card.splitlines()) <= LINES * 80 // min(width, 80)
+        assert max(map(len, card.splitlines())) <= width
+        held = {*re.findall(r"\d[\d.,]*", " ".join(_texts(json.loads(dumps(c)))))}
+        assert {*re.findall(r"\d[\d.,]*", " ".join(card.split()))} <= held
+        assert c.sentence.split(" (")[0] in " ".join(card.split())
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for each in value.values() for text in _texts(each)]
+    if isinstance(value, list):
+        return [text for each in value for text in _texts(each)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_a_check_is_one_line_without_names(tmp_path):
+    a, b = sped_up(tmp_path)
+    a = edited(a, plan=[line("data_loading", (250, 290, 320))])
+    text = check_line(compare_reports(a, b, names=("/home/me/secret", "host17")))
+    assert "\n" not in text
+    assert "secret" not in text
+    found = json.loads(text)
+    assert found["fixes"] == ["data_loading"]
+    assert found["predicted_ns"] == [250_000, 290_000, 320_000]
+    assert (found["inside"], found["verdict"], found["basis"]) == (True, "inside", "recorded")
+    assert set(found["family"]) <= {"cuda", "cpu", "hpu", "other"}
+    with pytest.raises(InsufficientDataError, match="no fix was found"):
+        check_line(compare_reports(a, a))
+
+
+def test_a_comparison_of_the_earlier_version_stays_readable(tmp_path):
+    c = compare_reports(*sped_up(tmp_path))
+    document = json.loads(dumps(c))
+    for name in ("applied", "check", "unlike", "shares", "replaced"):
+        del document[name]
+    document["comparison_version"] = 2
+    (tmp_path / "old.json").write_text(json.dumps(document))
+    old = hpuprof.read_comparison(tmp_path / "old.json")
+    assert (old.applied, old.check, old.sentence) == ([], None, c.sentence)
+    assert to_card(old).startswith("Faster")
+
+
+def test_real_recordings_with_loader_workers_show_them_and_the_plan_was_right(real_traces):
+    folder = real_traces / "resnet50_tb_samples"
+    c = compare_reports(*(report_at(folder / f"resnet50_num_workers_{n}") for n in (0, 4)))
+    assert (c.check.fixes, c.check.verdict, c.unlike) == (["data_loading"], "inside", "")
+    assert len(to_card(c).splitlines()) <= LINES
+
+
+def test_two_real_runs_of_one_configuration_show_no_fix(real_traces):
+    folder = real_traces / "resnet50_tb_samples"
+    for workers in (0, 4):
+        a, b = sorted((folder / f"resnet50_num_workers_{workers}").glob("*.json.gz"))
+        assert compare_reports(report_at(a), report_at(b)).applied == []
+
+
+def test_more_loader_workers_show_by_the_waits_that_are_gone(tmp_path):
+    base = program(tmp_path, loader=WORKERS)
+    a, b = (edited(base, steps=rows(blocked_loader_ns=ns)) for ns in (200_000, 1000))
+    (found,) = compare_reports(a, b).applied
+    assert (found.fix, found.signs[0].a, found.signs[0].b) == ("data_loading", 200_000, 1000)
+    assert fixes(b, a) == []
+
+
+def test_stalls_of_the_machine_are_no_pauses_of_the_program(tmp_path):
+    a, b = PAIRS["pauses"](tmp_path)
+    stalls = [
+        msgspec.structs.replace(row, every=None, steps=1) if row.reason == "slow" else row for row in a.data.step_groups
+    ]
+    assert fixes(edited(a, step_groups=stalls), b) == []
+
+
+def test_one_operator_on_a_list_is_no_fused_optimizer_where_graphs_are_replayed(tmp_path):
+    before, after = ("aten::mm", "aten::relu", "aten::add_", "aten::mul_"), ("aten::mm", "aten::relu")
+    a = program(tmp_path, operators=before)
+    b = edited(program(tmp_path, operators=(*after, "aten::_foreach_add_")), files=rows(mode="graphs"))
+    assert fixes(a, b) == ["graphs"]
+    several = program(tmp_path, operators=(*before, "aten::_foreach_add_", "aten::_foreach_sqrt"))
+    assert fixes(a, several) == ["fused_optimizer"]
+
+
+@pytest.mark.parametrize(("gain", "reason"), [((100, 200, 300), "noise"), ((400, 450, 500), "")])
+def test_noise_as_large_as_the_prediction_tells_nothing(tmp_path, gain, reason):
+    a, b = sped_up(tmp_path)
+    a = edited(a, plan=[line("data_loading", gain)])
+    a, b = (
+        edited(side, files=rows(unprofiled_step_ns=ns, unprofiled_spread_ns=200_000 + 500_000 * (reason == "noise")))
+        for side, ns in ((a, 1_000_000), (b, 900_000))
+    )
+    assert compare_reports(a, b).check.reason == reason
