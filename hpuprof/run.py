@@ -25,6 +25,7 @@ from hpuprof.errors import (
     did_you_mean,
 )
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
+from hpuprof.faces import notebook_html
 from hpuprof.files import cannot_read, read_regular
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify, runs_among
 from hpuprof.ingest.location import here_only, local_path, shown
@@ -74,8 +75,20 @@ class Run:
         """Ranks present, ascending."""
         return sorted({who.rank for who in self.identities})
 
+    @property
+    def summary(self) -> str:
+        """The number of files and ranks in words."""
+        files, ranks = len(self.files), len(self.ranks)
+        return f"Run of {files} file{'' if files == 1 else 's'}, {ranks} rank{'' if ranks == 1 else 's'}"
+
     def __len__(self) -> int:
         return len(self.files)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary}>"
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self, "run_html")
 
 
 def find_files(paths: Sequence[Source], options: AnalyzeOptions, executor: Executor | None) -> Run:

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from hpuprof.arguments import checked
 from hpuprof.errors import UnknownNameError
+from hpuprof.faces import notebook_html
 from hpuprof.model.metrics import BY_NAME, STEP_COLUMNS
 from hpuprof.report.model import Finding, GateResult
 
@@ -141,6 +142,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     findings_a: Annotated[list[Finding], Meta(description="Findings of A.")]
     findings_b: Annotated[list[Finding], Meta(description="Findings of B.")]
     gates: Annotated[list[GateResult], Meta(description="Gates evaluated; empty when none were asked for.")] = []
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.sentence}>"
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self, "comparison_html")
 
     def with_gates(self, results: list[GateResult]) -> Comparison:
         """Return the comparison with the outcome of its gates."""
