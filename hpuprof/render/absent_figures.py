@@ -17,7 +17,10 @@ _STEPS = (
 )
 _DEVICE = "No device work in this recording. Record the device too: ProfilerActivity.HPU, CUDA or XPU in `activities`."
 _RANKS = "It draws ranks against each other: record every rank, and analyze their files together."
-_MEMORY = "No memory samples in this recording. Record with profile_memory=True."
+_MEMORY = (
+    "No memory samples in this recording. Record with profile_memory=True, or with hpuprof's recorder, which samples "
+    "it once a step."
+)
 ABSENT = {
     "timeline": _STEPS,
     "step_times": _STEPS,
