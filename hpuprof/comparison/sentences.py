@@ -12,7 +12,7 @@ SHARE = 0.05
 """Parts smaller than this share of the change are not named."""
 NAMED = 4
 STEADY = 20
-"""Steps to record where noise hides a change: by judgement, half the noise of five."""
+"""Steps to record where noise hides a change: by judgment, half the noise of five."""
 
 
 def percent(fraction: float, *, sign: bool = True) -> str:

@@ -15,7 +15,7 @@ _STEPS = (
     "No steps in this recording. "
     "Mark them: `hpuprof.steps(loader, directory)`, or `prof.step()` of torch.profiler with a schedule."
 )
-_DEVICE = "No device work in this recording. Record the device too: ProfilerActivity.HPU, CUDA or XPU in `activities`."
+_DEVICE = "No device work in this recording. Record the device too: its ProfilerActivity in `activities`."
 _RANKS = "It draws ranks against each other: record every rank, and analyze their files together."
 _MEMORY = (
     "No memory samples in this recording. Record with profile_memory=True, or with hpuprof's recorder, which samples "
