@@ -10,7 +10,7 @@ CORE_TESTS = tests/unit tests/cli tests/golden tests/cases tests/robustness test
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder
 LOOSE_MYPY = $(TEST_VENV)/bin/mypy --config-file= --python-version=3.10 --ignore-missing-imports --follow-imports=silent --explicit-package-bases
 
-.PHONY: demo test test-venv coverage sanitize fuzz chromium check lint wheels release-check docs site samples clean
+.PHONY: demo test test-venv coverage sanitize fuzz chromium check lint wheels release-check docs site notebooks samples clean
 
 demo: $(VENV)/bin/hpuprof
 	@for sample in sample_traces/*/; do \
@@ -109,6 +109,10 @@ site:
 
 docs:
 	$(TEST_VENV)/bin/python docs/generate.py
+
+# The notebooks with what they show, pictures included.
+notebooks:
+	$(TEST_VENV)/bin/python notebooks/run.py
 
 samples:
 	$(PYTHON) sample_traces/generate.py

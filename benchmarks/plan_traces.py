@@ -33,7 +33,7 @@ class First:
 
 
 def first_of(trace: Path) -> First:
-    """Analyse a trace and return its first line."""
+    """Analyze a trace and return its first line."""
     try:
         return first_in(hpuprof.analyze(trace, jobs=1))
     except hpuprof.HpuprofError as error:

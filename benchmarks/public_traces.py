@@ -71,7 +71,7 @@ class Said:
 
 
 def said_of(trace: Path) -> Said:
-    """Analyse a trace; a trace that cannot be read has the error as its sentence."""
+    """Analyze a trace; a trace that cannot be read has the error as its sentence."""
     try:
         report = hpuprof.analyze(trace, jobs=1)
     except hpuprof.HpuprofError as error:

@@ -27,7 +27,7 @@ MATTERS = 0.02
 
 
 def score(s: Scenario, jobs: int) -> dict[str, Any]:
-    """Generate, analyse and compare one scenario."""
+    """Generate, analyze and compare one scenario."""
     run = truth(s)
     with tempfile.TemporaryDirectory() as folder:
         run.write(Path(folder))
@@ -124,7 +124,7 @@ def scenarios(runs: int, ranks: list[int], large: int, first: int) -> list[Scena
     return out
 
 
-def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the numbers that have goals, and some more."""
     flat = {
         k: [x for r in rows for x in r[k]] for k in ("certified", "offset_error_ns", "interval_ns", "drift_error_ppm")
@@ -189,7 +189,7 @@ def main() -> None:
             f"replay {row['replay_error'] or 0:.2%}",
             flush=True,
         )
-    summary = summarise(rows)
+    summary = summarize(rows)
     print(json.dumps(summary, indent=1))
     if given.output:
         given.output.write_text(json.dumps({"goals": GOALS, "summary": summary, "runs": rows}, indent=1))

@@ -242,7 +242,7 @@ def scanner(options: argparse.Namespace, kept: list[object]) -> str:
     path = str(grown(options.recorded[0], options.sizes[0], options.work))
     if options.make:
         return ""
-    lines = [f"Reading and analysing {Path(path).name} with the native scanner and without.", ""]
+    lines = [f"Reading and analyzing {Path(path).name} with the native scanner and without.", ""]
     lines += ["| user CPU s | with the scanner | without | ratio |", "|---|---:|---:|---:|"]
     whole = ["-m", "hpuprof", "analyze", path, "--json", "--quiet", "-j", "1", "--cache", "off"]
     for what, command, idle in (("read", ["-c", READ, path], ["-c", NOTHING]), ("analyze --json", whole, None)):

@@ -2,7 +2,7 @@
 
     python -m benchmarks.suspects [--seed 0] [--clean 60] [--slow 60] [--pairs 20] [--jobs 1] [-o suspects.json]
 
-Jobs of 8 or 16 simulated ranks (`benchmarks.world.ranks`) are written as traces and analysed through hpuprof's public interface. Clean jobs
+Jobs of 8 or 16 simulated ranks (`benchmarks.world.ranks`) are written as traces and analyzed through hpuprof's public interface. Clean jobs
 have no slow part, but lengths of batches or tokens of experts that move, stalls or collections of garbage in turns, pauses, or hosts that
 launch too slowly. Slow ones have a rank, a host or a link that takes longer in each step, pairs a host and a link of another one. The truth
 is the same job simulated again without it. Seeds below 1,000 are for tuning; those from 1,000 on are reported, and run once.
@@ -132,7 +132,7 @@ def _slower(draws: Draws, ranks: tuple[int, ...], by: np.ndarray) -> Draws:
 
 
 def score(case: Case) -> dict[str, Any]:
-    """Simulate, write, analyse; compare who is named, and at what cost, with the job simulated without what is slow."""
+    """Simulate, write, analyze; compare who is named, and at what cost, with the job simulated without what is slow."""
     s = case.scenario
     walls, runs = simulate(s, case.draws, keep=True)
     rng = np.random.default_rng(s.seed + 1_000_003)

@@ -120,7 +120,7 @@ def cli() -> str:
         "",
         "| code | meaning |",
         "| --- | --- |",
-        "| 0 | analysed, and every gate passed |",
+        "| 0 | analyzed, and every gate passed |",
         "| 1 | a gate failed, or a check of `hpuprof doctor`; nothing else exits with 1 |",
         "| 2 | called wrongly: usage, settings, output, missing extra |",
         "| 3 | the input cannot answer: nothing found, unreadable, too large for the memory, ranks in conflict, nothing comparable, losses under `--strict`, a gate that cannot be evaluated |",
@@ -155,7 +155,7 @@ def cli() -> str:
         "",
         "Several gates in `HPUPROF_FAIL_ON` stand between semicolons; in `pyproject.toml` they are a list.",
     ]
-    lines += ["", "`NO_COLOR`, `FORCE_COLOR` and `COLUMNS` are honoured; `HPUPROF_DEBUG=1` shows tracebacks of bugs."]
+    lines += ["", "`NO_COLOR`, `FORCE_COLOR` and `COLUMNS` are honored; `HPUPROF_DEBUG=1` shows tracebacks of bugs."]
     lines += [
         "",
         "A loop that numpy cannot take over whole, when each event of a what-if graph happens, is C++ as well. Installing hpuprof compiles it where there is a C++17",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof._version import __version__
 
 if TYPE_CHECKING:
+    from hpuprof import plots
     from hpuprof.api import (
         analyze,
         check,
@@ -94,6 +95,7 @@ __all__ = [
     "load",
     "merge",
     "plan",
+    "plots",
     "read_comparison",
     "read_report",
     "record",
@@ -104,9 +106,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULE:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name == "plots":
+        return import_module("hpuprof.plots")
+    if name in _MODULE:
         return getattr(import_module(_MODULE[name]), name)
     raise AttributeError(f"module 'hpuprof' has no attribute {name!r}")
 

@@ -74,7 +74,7 @@ def load(
     options = resolve_options(rank_from=rank_from, run=run, scheduler=scheduler)
     paths: Sequence[Source] = [source] if isinstance(source, (str, Path)) else list(source)
     if not paths:
-        raise UsageError("nothing to analyse", hint="give a trace file or a directory")
+        raise UsageError("nothing to analyze", hint="give a trace file or a directory")
     return find_files(paths, options, executor)
 
 
@@ -96,7 +96,7 @@ def analyze(
     table_rows: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Analyse traces and return the report.
+    """Analyze traces and return the report.
 
     `rank_from`: how to determine each file's rank, also of a Run; `jobs`: worker processes, 0 for one per core
     (default); `executor`: any concurrent.futures executor, or a Dask client, instead; `scheduler`: the address of a
@@ -108,7 +108,7 @@ def analyze(
     to align host clocks: `collective`, `raw` or `manifest:FILE` (see docs/method/ranks.md); `progress` is called with
     the name of each finished file.
 
-    Raises InputError when no file could be analysed, or under `strict`.
+    Raises InputError when no file could be analyzed, or under `strict`.
     """
     options = resolve_options(
         rank_from=rank_from,
@@ -346,7 +346,7 @@ def convert(
     """Rewrite traces so that the stock TensorBoard tab (torch-tb-profiler) shows the device in every view.
 
     Files go to `directory/<run>/<host>_<rank>.<time>.pt.trace.json.gz`, one run for each stage, action and window; they
-    analyse to the numbers of their sources. Raises UsageError for an unknown `target` or a directory among the traces,
+    analyze to the numbers of their sources. Raises UsageError for an unknown `target` or a directory among the traces,
     OutputError when a file exists (without `force`) or cannot be written, InputError when no file could be converted.
     """
     from hpuprof.executors import Workers

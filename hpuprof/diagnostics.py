@@ -199,9 +199,9 @@ _ALL = (
     Diagnostic(
         code="HP114",
         severity="error",
-        title="A file could not be analysed",
+        title="A file could not be analyzed",
         cause="Not a trace file, nothing in it could be read, or there was not enough memory. The other files were "
-        "analysed.",
+        "analyzed.",
         remedy="Remove it or copy it again; where memory ran out, use fewer workers (`--jobs 1`) or record fewer "
         "steps.",
         lossy=True,
@@ -256,7 +256,7 @@ _ALL = (
         title="The device was profiled synchronously",
         cause="Every launch call outlives the device row that it launched: launches were set to block, or the "
         "profiler drains the device. The measurement destroyed the overlap of host and device.",
-        remedy="Record without forced synchronisation to see the real overlap of host and device.",
+        remedy="Record without forced synchronization to see the real overlap of host and device.",
     ),
     Diagnostic(
         code="HP122",
@@ -285,7 +285,7 @@ _ALL = (
         severity="info",
         title="Recordings differ in kind",
         cause="The files belong to different stages or actions; the answer covers one of them.",
-        remedy="See the table of files; analyse the others separately.",
+        remedy="See the table of files; analyze the others separately.",
     ),
     Diagnostic(
         code="HP126",
@@ -324,7 +324,7 @@ _ALL = (
         severity="warning",
         title="Device work lies in no step",
         cause="More than a tenth of the device's busy time lies outside of all steps: evaluation or set-up between "
-        "them, or steps that were not recognised. No number of a step covers it.",
+        "them, or steps that were not recognized. No number of a step covers it.",
         remedy="Mark the steps (`prof.step()`), or record with HPUProfiler; `device_outside_fraction` is the share.",
     ),
     Diagnostic(
@@ -333,7 +333,7 @@ _ALL = (
         title="The recording begins in the middle of the device's work",
         cause="For a quarter of the used steps or more the device worked on what was launched before the recording, "
         "which has no rows. It only seems idle, and nothing says what bounds the step.",
-        remedy="Record more steps, from a drained device: synchronize it before the profiler starts.",
+        remedy="Record more steps, from an idle device: synchronize it before the profiler starts.",
     ),
     Diagnostic(
         code="HP152",
@@ -352,7 +352,7 @@ _ALL = (
         "comes first, then the ranks with the most work of their own in a step (wall time less exposed "
         "communication), for which the others wait; for memory curves, the ranks with the largest peaks. Medians, "
         "findings, and the tables of files and ranks cover every rank.",
-        remedy="Analyse a rank's files alone to see its rows, or raise `--table-rows` (0: no limit).",
+        remedy="Analyze a rank's files alone to see its rows, or raise `--table-rows` (0: no limit).",
     ),
     Diagnostic(
         code="HP161",
@@ -360,7 +360,7 @@ _ALL = (
         title="A file changed while it was read",
         cause="It was still being written: it was read several times and changed each time, so the numbers may mix "
         "states of it.",
-        remedy="Analyse it once its writer is done.",
+        remedy="Analyze it once its writer is done.",
         lossy=True,
     ),
     Diagnostic(
@@ -377,7 +377,7 @@ _ALL = (
         title="Graph mode is predicted for a sample of the ranks",
         cause="Of more than 64 ranks, 64 spread over the job are predicted: the others do the same work, and "
         "predicting takes about half of the time of a rank. To find who holds the others back, all are replayed.",
-        remedy="Analyse fewer ranks at once to predict each of them.",
+        remedy="Analyze fewer ranks at once to predict each of them.",
     ),
     Diagnostic(
         code="HP128",
@@ -431,7 +431,7 @@ _ALL = (
         code="HP143",
         severity="info",
         title="Collectives with missing members",
-        cause="Rows of some ranks were lost or lie outside their recordings. Such collectives do not count towards "
+        cause="Rows of some ranks were lost or lie outside their recordings. Such collectives do not count toward "
         "waiting. Where more than 0.1 % lack members, what a suspect costs is not said.",
         remedy="Record whole steps on all ranks.",
     ),
@@ -477,7 +477,7 @@ _ALL = (
         code="HP175",
         severity="info",
         title="Modules are nested very deeply",
-        cause="Module calls lie inside 256 others. Their work counts towards the enclosing module at that depth.",
+        cause="Module calls lie inside 256 others. Their work counts toward the enclosing module at that depth.",
         remedy="Nothing to do; unbounded recursion also causes this.",
     ),
     Diagnostic(

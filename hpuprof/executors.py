@@ -150,7 +150,7 @@ class _Run(Generic[T, R]):
             yield from self._in_new_processes(waiting, jobs, killed)
             if len(waiting) == before:
                 for i in waiting:
-                    self.journal.notes["worker processes cannot be started; analysed in this process"] += 1
+                    self.journal.notes["worker processes cannot be started; analyzed in this process"] += 1
                     yield i, self.work(self.items[i])
                 break
         for i in sorted(killed):
@@ -271,7 +271,7 @@ class _Run(Generic[T, R]):
             for future in under_way:
                 future.cancel()
         for reason, count in Counter(self.reasons[i] for i in left).items():
-            self.journal.notes[f"{reason}; analysed locally where possible"] += count
+            self.journal.notes[f"{reason}; analyzed locally where possible"] += count
         return sorted(left)
 
 

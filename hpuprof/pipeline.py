@@ -29,14 +29,14 @@ from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
 from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.workload import workload
 from hpuprof.efficiency.moving import moving_rows
-from hpuprof.efficiency.utilisation import MAX_ROWS, Utilisation
+from hpuprof.efficiency.utilization import MAX_ROWS, Utilization
 from hpuprof.executors import beside
 from hpuprof.families import FAMILIES
 from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Replay, Settings
 from hpuprof.graph_mode.predict_kinds import judged_kinds, predict_kinds
 from hpuprof.ingest.discover import TraceFile, identity_inside
-from hpuprof.ingest.normalise import base_ns
+from hpuprof.ingest.normalize import base_ns
 from hpuprof.model.durations import duration
 from hpuprof.model.intervals import subtract, union
 from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
@@ -62,7 +62,7 @@ from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 DEFAULTS = ReduceOptions()
 _MANY_BYTES = 64 << 20
-"""Host rows from here on are judged while they are measured; by judgement: it saves wall time, and takes memory."""
+"""Host rows from here on are judged while they are measured; by judgment: it saves wall time, and takes memory."""
 
 
 class RankWalk(msgspec.Struct, frozen=True, eq=False):
@@ -94,8 +94,8 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     calls, call_count = collective_calls(view)
     counters, counter_count = counter_rows(view)
     intel = intel_row(view)
-    matrix = Utilisation.of(view, row.device_name)
-    utilisation, utilisation_count, impossible = matrix.rows()
+    matrix = Utilization.of(view, row.device_name)
+    utilisation, utilization_count, impossible = matrix.rows()
     moving, moving_count = moving_rows(view, matrix.peak, MAX_ROWS - len(utilisation))
     judged = judging()
     return_memory(rows_bytes)
@@ -109,7 +109,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
         *_cut(scope_count, len(scopes), "scopes"),
         *_cut(capture.found["obstacles"], len(capture.obstacles), "obstacles to graph mode"),
         *_cut(capture.found["modules"], len(capture.modules), "modules"),
-        *_cut(utilisation_count + moving_count, len(utilisation) + len(moving), "operators with shapes"),
+        *_cut(utilization_count + moving_count, len(utilisation) + len(moving), "operators with shapes"),
         *_cut(capture.found["shapes"], len(capture.shapes), "shapes"),
         *_cut(counter_count, len(counters), "hardware counters", kept="first"),
         *_cut(call_count, len(calls), "collective calls", kept="first"),

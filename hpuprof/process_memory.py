@@ -13,10 +13,10 @@ from itertools import count
 import numpy as np
 
 _MUCH_BYTES = 64 << 20
-"""Freed memory from here on is worth returning: all that is returned is taken again, page by page. By judgement."""
+"""Freed memory from here on is worth returning: all that is returned is taken again, page by page. By judgment."""
 
 _LARGE_BYTES = 8 << 20
-"""Of a file, packed or not, from where on a search for cycles takes little of what reading it takes. By judgement."""
+"""Of a file, packed or not, from where on a search for cycles takes little of what reading it takes. By judgment."""
 _large_files = count()
 
 _KEPT_BYTES = 31 << 20  # glibc follows blocks of up to 32 MiB

@@ -25,6 +25,7 @@ from hpuprof.errors import (
     did_you_mean,
 )
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
+from hpuprof.faces import notebook_html
 from hpuprof.files import cannot_read, read_regular
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify, runs_among
 from hpuprof.ingest.location import here_only, local_path, shown
@@ -39,7 +40,7 @@ from hpuprof.report.model import Report, ReportData
 from hpuprof.report.recordings import kind_of, recording_kinds
 from hpuprof.report.remembered import remember, remembered, report_key
 from hpuprof.report.whole_run import combine_nothing, whole_run
-from hpuprof.tasks import DeepTask, ReduceTask, Result, relabelled
+from hpuprof.tasks import DeepTask, ReduceTask, Result, relabeled
 
 Source = str | Path
 SMALL_RUN_BYTES = 8 << 20
@@ -48,7 +49,7 @@ SMALL_RUN_BYTES = 8 << 20
 MOST_LISTED = 8
 """Other runs of a directory in its diagnostic."""
 MOST_PREDICTED = 64
-"""Ranks of which steps are predicted; by judgement: enough for each kind of rank, and what is replayed whole."""
+"""Ranks of which steps are predicted; by judgment: enough for each kind of rank, and what is replayed whole."""
 LOOK_UPS = 8
 """Cache entries looked up at a time; most of the time goes into waiting for a disk or a store."""
 LOST_HINT = "fewer workers (--jobs) or more memory for each"
@@ -74,8 +75,20 @@ class Run:
         """Ranks present, ascending."""
         return sorted({who.rank for who in self.identities})
 
+    @property
+    def summary(self) -> str:
+        """The number of files and ranks in words."""
+        files, ranks = len(self.files), len(self.ranks)
+        return f"Run of {files} file{'' if files == 1 else 's'}, {ranks} rank{'' if ranks == 1 else 's'}"
+
     def __len__(self) -> int:
         return len(self.files)
+
+    def __repr__(self) -> str:
+        return f"<{self.summary}>"
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self, "run_html")
 
 
 def find_files(paths: Sequence[Source], options: AnalyzeOptions, executor: Executor | None) -> Run:
@@ -159,7 +172,7 @@ def jobs_for(run: Run, options: AnalyzeOptions) -> int:
 
 
 class Plan(Struct, frozen=True):
-    """How to analyse: the options, and what the files say that they name. `clocks`: by host, None for none given."""
+    """How to analyze: the options, and what the files say that they name. `clocks`: by host, None for none given."""
 
     options: AnalyzeOptions
     settings: ReduceOptions
@@ -209,7 +222,7 @@ def _known_remedies(names: Sequence[str]) -> tuple[str, ...]:
         for name in names:
             if name not in BY_NAME and wished(name) is None:
                 known = f"NAME=30% for a part, or one of {', '.join(BY_NAME)}"
-                raise ConfigError(f"apply: no remedy {name!r}", hint=did_you_mean(name, BY_NAME, known))
+                raise ConfigError(f"apply: no fix {name!r}", hint=did_you_mean(name, BY_NAME, known))
     return tuple(names)
 
 
@@ -226,7 +239,7 @@ def read_clocks(path: str) -> dict[str, GivenClock]:
 
 
 def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Callable[[str], None]) -> Report:
-    """Return the report of a run. Raises InputError when no file could be analysed, or under `strict`."""
+    """Return the report of a run. Raises InputError when no file could be analyzed, or under `strict`."""
     logged = whole_run(run.logs)
     timers = tuple((timer.step_ns, timer.spread_ns, f"{timer.tool}, {timer.path}") for timer in run.timers)
     plan = replace(plan, settings=replace(plan.settings, logged=logged.times, timers=timers))
@@ -247,7 +260,7 @@ def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Calla
         for name in names:
             progress(name)
     if plan.options.strict:
-        refuse_losses(data.diagnostics, "analyse")
+        refuse_losses(data.diagnostics, "analyze")
     return Report(data)
 
 
@@ -285,7 +298,7 @@ class _Work(Struct, frozen=True):
             return dict(zip(self.depths, found, strict=True))
 
     def report(self, keys: dict[str, str], progress: Callable[[str], None], journal: Journal) -> ReportData:
-        """Reduce and combine. `keys`: of what may be in the cache. Raises InputError when no file could be analysed."""
+        """Reduce and combine. `keys`: of what may be in the cache. Raises InputError when no file could be analyzed."""
         results = self._reduce(keys, progress, journal)
         failed = [r for r in results if isinstance(r, FailedFile)]
         if len(failed) == len(results):
@@ -339,7 +352,7 @@ class _Work(Struct, frozen=True):
     def _cached(self, file: TraceFile, key: str) -> PackedPartial | None:
         known = self.caches[self.depths[file.path]].get(file.path, key)
         with suppress(CodecError):
-            return relabelled(known, file) if known is not None else None
+            return relabeled(known, file) if known is not None else None
         return None
 
     def _read(self, files: Sequence[TraceFile], journal: Journal, *, look: bool) -> Iterator[tuple[TraceFile, Result]]:
@@ -381,7 +394,7 @@ def _workers(executor: Executor | None, options: AnalyzeOptions) -> Iterator[Exe
 def _spared(run: Run) -> set[str]:
     """Return the files of ranks whose steps are not predicted: all but `MOST_PREDICTED` spread over the job.
 
-    Neighbours in the sample differ in their place on a host, too: ranks are numbered by that first.
+    Neighbors in the sample differ in their place on a host, too: ranks are numbered by that first.
     """
     ranks = sorted({who.rank for who in run.identities})
     if len(ranks) <= MOST_PREDICTED:

@@ -55,7 +55,7 @@ PROFILED = 1
 FIRST = 2
 """Flag: the loop's first step."""
 
-SUMMARISED = (
+SUMMARIZED = (
     "wall_ns",
     "input_ns",
     "forward_ns",
@@ -70,7 +70,7 @@ SUMMARISED = (
     "faults",
 )
 STATISTICS = ("count", "sum", "min", "p10", "p50", "p90", "max")
-"""Of each summarised column, int64 each, over the block's steps without FIRST and PROFILED, and where it is known."""
+"""Of each summarized column, int64 each, over the block's steps without FIRST and PROFILED, and where it is known."""
 
 
 RECORD_FORMAT = "<" + "".join(code for _, code in FIELDS) + "12x"

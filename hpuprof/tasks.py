@@ -51,7 +51,7 @@ class ReduceTask(msgspec.Struct, frozen=True):
             known = self.cache.look_up(file.path)
             if known is not None:
                 with suppress(CodecError):
-                    return relabelled(known, file)
+                    return relabeled(known, file)
         # Loaded where the work is done: a caller with workers of its own starts them sooner.
         from hpuprof.ingest.read import read_trace
         from hpuprof.pipeline import reduce_trace
@@ -113,7 +113,7 @@ def _state_or_none(place: str) -> State | None:
 def _unreadable(file: TraceFile, error: OSError) -> FailedFile:
     if isinstance(error, FileNotFoundError):
         text = f"{shown(file.path)}: the file vanished after it was found"
-        return FailedFile(path=file.name, message=text, hint="keep the traces in place while they are analysed")
+        return FailedFile(path=file.name, message=text, hint="keep the traces in place while they are analyzed")
     told = unreadable_trace(shown(file.path), error)
     return FailedFile(path=file.name, message=told.message, hint=told.hint)
 
@@ -132,7 +132,7 @@ def _changing(result: PackedPartial, file: TraceFile) -> PackedPartial:
     return PackedPartial.of(msgspec.structs.replace(partial, diagnostics=[*partial.diagnostics, row]))
 
 
-def relabelled(packed: PackedPartial, file: TraceFile) -> PackedPartial:
+def relabeled(packed: PackedPartial, file: TraceFile) -> PackedPartial:
     """Give a cached partial the name that the file has in this run."""
     old = packed.file.path
     if old == file.name:

@@ -9,7 +9,7 @@ namespace hpuprof {
 
 using Place = const char*;  // null: no JSON, or unusual
 
-// Limits by judgement: beyond them the Python path, which has none of these, decides.
+// Limits by judgment: beyond them the Python path, which has none of these, decides.
 constexpr std::int64_t MOST = 4'000'000'000'000'000'000;  // of a number that is kept, its point left out: some 2**62
 constexpr int MOST_WHOLE = 20;     // of a number that is skipped, before the point: addresses have as many
 constexpr int MOST_DECIMALS = 40;

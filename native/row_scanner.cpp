@@ -10,7 +10,7 @@
 
 namespace hpuprof {
 
-constexpr int MOST_DEPTH = 64;  // by judgement, as the limits in numbers.hpp
+constexpr int MOST_DEPTH = 64;  // by judgment, as the limits in numbers.hpp
 
 bool RowScanner::scan(const char* text, std::size_t size, bool exact) {
     Texts* const tables[] = {&words, &tracks, &inputs, &recipes, &collectives_, &kinds_};

@@ -14,13 +14,13 @@ SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 
 @cache
 def report_of(sample: str) -> Report:
-    """Analyse a sample."""
+    """Analyze a sample."""
     return report_at(SAMPLES / sample)
 
 
 @cache
 def report_at(path: Path) -> Report:
-    """Analyse traces where they lie."""
+    """Analyze traces where they lie."""
     return hpuprof.analyze(path, jobs=1)
 
 

@@ -56,7 +56,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True, rename={"step_time":
 
 
 def rounds(step_ns: list[float]) -> Rounds:
-    """Summarise the rounds of a mode."""
+    """Summarize the rounds of a mode."""
     return Rounds(float(median(step_ns)), min(step_ns), max(step_ns), [round(ns, 1) for ns in step_ns])
 
 

@@ -31,7 +31,7 @@ def plan(models: list[tuple[str, tuple[int, ...]]]) -> list[tuple[str, int, str,
     """Return all configurations (model, batch, sync, optimizer) in an order whose every beginning is spread evenly.
 
     Models take turns. From turn to turn each model changes batch, sync and optimizer, and starts at another place of that cycle than its
-    neighbours, so a run that ends early lacks a little of everything.
+    neighbors, so a run that ends early lacks a little of everything.
     """
     order = []
     for number, (name, batches) in enumerate(models):

@@ -175,7 +175,7 @@ class Accuracy:
 
 
 def accuracy(rows: Sequence[Row], estimator: str) -> Accuracy:
-    """Summarise an estimator over rows. `missing`: rows that it said nothing about."""
+    """Summarize an estimator over rows. `missing`: rows that it said nothing about."""
     known = [(r, r.guesses[estimator]) for r in rows if estimator in r.guesses]
     speedup = [abs(g.speedup - r.speedup) / r.speedup for r, g in known]
     step = [abs(g.step_ns - r.step_ns) / r.step_ns for r, g in known]
@@ -236,7 +236,7 @@ GROUPS: dict[str, Callable[[Row], bool]] = {
 }
 
 
-def summarise(rows: Sequence[Row], cases: Sequence[Scored]) -> dict[str, object]:
+def summarize(rows: Sequence[Row], cases: Sequence[Scored]) -> dict[str, object]:
     """Return every table as plain values."""
     kept = [r for r in rows if not is_variant(r.mode)]
     by_mode = {"every mode": kept}
@@ -375,16 +375,16 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"cannot score: {error}", file=sys.stderr)
         return 3
     for line in failed:
-        print(f"not analysed: {line}", file=sys.stderr)
+        print(f"not analyzed: {line}", file=sys.stderr)
     if not cases:
-        print("cannot score: no trace could be analysed", file=sys.stderr)
+        print("cannot score: no trace could be analyzed", file=sys.stderr)
         return 3
-    summary = summarise(rows, cases)
+    summary = summarize(rows, cases)
     summary["failed"] = failed
     if given.json:
         document = {"summary": summary, "cases": [asdict(c) for c in cases], "rows": [asdict(r) for r in rows]}
         given.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{len(cases)} cases, {summary['quiet_cases']} quiet, {len(failed)} not analysed\n")
+    print(f"{len(cases)} cases, {summary['quiet_cases']} quiet, {len(failed)} not analyzed\n")
     print("S: error of the speed-up; T: error of the step time in graph mode; coverage: of the 90 % interval\n")
     for title, table in tables(summary):
         print(as_markdown(title, table))

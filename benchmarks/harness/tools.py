@@ -32,7 +32,7 @@ class Installed:
     version: str
 
     def command(self, trace: Path, scratch: Path) -> list[str]:
-        """Return the command line that analyses `trace`."""
+        """Return the command line that analyzes `trace`."""
         fill = {"{trace}": str(trace), "{scratch}": str(scratch / self.tool.name)}
         return [str(self.python), *[fill.get(part, part) for part in self.tool.arguments]]
 

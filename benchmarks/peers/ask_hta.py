@@ -49,7 +49,7 @@ def _rows_seen(analysis: TraceAnalysis, ranks: list[int]) -> dict[str, dict[str,
 
 
 def run(trace: Path) -> None:
-    """Analyse a file or folder; the last line printed is JSON about what was found."""
+    """Analyze a file or folder; the last line printed is JSON about what was found."""
     files = sorted(trace.iterdir()) if trace.is_dir() else [trace]
     ranks = list(range(len(files)))
     analysis = TraceAnalysis(trace_files=dict(zip(ranks, map(str, files), strict=True)), trace_dir=str(files[0].parent))

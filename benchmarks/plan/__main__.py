@@ -91,7 +91,7 @@ class World:
         found = dict(remedies(self.step, luck, self.machine, self.now, _captured(report)))
         if self.case is None:
             return found
-        del found["graphs"]  # what they capture of a wasteful step is not modelled
+        del found["graphs"]  # what they capture of a wasteful step is not modeled
         told = [row.code for row in report.data.plan if row.remedy == "buckets" and row.code]
         size = int(re.findall(r"bucket_cap_mb=(\d+)", told[0])[0]) if told else 25
         outcome = Outcome.draw(random.Random(f"outcome {self.seed}"))

@@ -21,7 +21,7 @@ SUBTRACTION, SHARE, NO_GAIN = "subtraction", "share × factor", "no gain"
 ESTIMATORS = (SUBTRACTION, SHARE, NO_GAIN)
 FACTOR = {"data_loading": 0.75, "read_backs": 1.0, "fused_optimizer": 0.85, "graphs": 0.9}
 """What a remedy is assumed to save of its places' time: three workers of four; waits altogether; the middle of
-what the plan assumes of an optimizer's host work; nearly all of the host's work for graphs, by judgement."""
+what the plan assumes of an optimizer's host work; nearly all of the host's work for graphs, by judgment."""
 
 
 def saved_shares(path: Path) -> dict[str, dict[str, float]]:

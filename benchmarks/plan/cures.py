@@ -1,6 +1,6 @@
 """Remedies done to the wasteful steps of the simulated world. How they turn out is drawn for each case, apart from what the plan believes.
 
-The ranges, by judgement where no source is named:
+The ranges, by judgment where no source is named:
 
 | | range | why |
 |---|---|---|
@@ -162,7 +162,7 @@ def _hooked(step: Step) -> Step:
 
 
 def _merged(step: Step, how: Reductions, most: int) -> Step:
-    """Reduce neighbours together, once the last one of them is ready; one start-up remains of each bucket's."""
+    """Reduce neighbors together, once the last one of them is ready; one start-up remains of each bucket's."""
     sizes: dict[int, tuple[int, float]] = {}  # bytes, and time of moving them
     for i in step.instrs:
         number, size = _number(i, "reduce"), _number(i, "bytes")

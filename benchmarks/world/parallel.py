@@ -1,6 +1,6 @@
 """Tensor-, expert- and pipeline-parallel training on many ranks, as `ranks` does it with data parallelism.
 
-Ranks of a tensor- or expert-parallel group, or replicas of a stage, are neighbours.
+Ranks of a tensor- or expert-parallel group, or replicas of a stage, are neighbors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _FORWARD_IN, _FORWARD_OUT, _BACKWARD_IN, _BACKWARD_OUT = 31, 32, 33, 34
 
 
 def groups(s: Scenario) -> list[tuple[int, ...]]:
-    """Return the groups of neighbours: those of the layers' collectives, the stages of a pipeline."""
+    """Return the groups of neighbors: those of the layers' collectives, the stages of a pipeline."""
     width = s.ranks // s.wide if s.style.startswith("pp") else s.wide or s.ranks
     return [tuple(range(first, first + width)) for first in range(0, s.ranks, width)]
 
@@ -24,7 +24,7 @@ def layers(out: Rank) -> None:
 
 
 def _split(out: Rank) -> None:
-    """Layers that end in a collective of neighbours; gradients are reduced across those, behind the backward pass."""
+    """Layers that end in a collective of neighbors; gradients are reduced across those, behind the backward pass."""
     s = out.s
     near = next(group for group in groups(s) if out.rank in group)
     far = tuple(range(out.rank % len(near), s.ranks, len(near))) if s.style != "moe" else tuple(range(s.ranks))

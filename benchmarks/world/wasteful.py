@@ -6,8 +6,8 @@ A case has a family of seeds of its own. What is drawn of each waste:
 |---|---|---|
 | uploads | inputs from pageable memory: a wait for the stream behind each copy | copies of 4 to 300 µs |
 | copies | inputs from pinned memory, in line with the computation | copies of a tenth to the whole of forward's kernels |
-| synchronisation | waits for the device behind phases of the step | behind which |
-| allocations | cudaMalloc in operators, and cudaFree, which waits for the device | how often; 20 to 300 µs a call, by judgement |
+| synchronization | waits for the device behind phases of the step | behind which |
+| allocations | cudaMalloc in operators, and cudaFree, which waits for the device | how often; 20 to 300 µs a call, by judgment |
 | collectives | gradients reduced in buckets after backward | sizes, speed, whether the program waits for each |
 | buckets | gradients reduced one by one, by hooks or after backward | sizes, speed, 10 to 60 µs of start-up |
 | lower_precision, tf32 | matrix kernels on fp32, through TF32 or not; no shapes | nothing |

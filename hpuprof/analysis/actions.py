@@ -16,7 +16,7 @@ _ACTION = "[pl][profile]"
 
 
 def action_rows(view: RankView) -> list[ActionRow]:
-    """Summarise annotations and module frames by name, the longest first.
+    """Summarize annotations and module frames by name, the longest first.
 
     The device column is device busy time inside the spans: the part's own work in a synchronous recording, whatever ran
     meanwhile in an asynchronous one.

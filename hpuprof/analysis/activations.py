@@ -28,11 +28,11 @@ from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Bytes8, Trace
 
 GAP_NS = 50_000
-"""A longer pause within a recipe starts a new activation. By judgement: the lanes of one recipe pause less."""
+"""A longer pause within a recipe starts a new activation. By judgment: the lanes of one recipe pause less."""
 IN_VAIN_NS = 250_000
 """Launched work that waits longer than this beside an idle device is doubtful; a launch takes some 10 µs."""
 MAX_ALONE = 0.25
-"""A queue with a larger share of unpaired calls or activations is mismatched; by judgement: recordings cut off few."""
+"""A queue with a larger share of unpaired calls or activations is mismatched; by judgment: recordings cut off few."""
 
 Rows = Ints
 

@@ -12,12 +12,12 @@ DEVICE_BUSY = 0.85
 """A step whose device is busy for at least this share of the wall time is device-bound. Practice ranges from 80 % to 95
 %: NVIDIA's guide on CUDA graphs expects no gain above 95 % and a likely one below 80 %."""
 EXPOSED_COMMUNICATION = 0.25
-"""A step with at least this share of exposed communication is communication-bound. By judgement: without it steps would
+"""A step with at least this share of exposed communication is communication-bound. By judgment: without it steps would
 run 1.33 times as fast. The finding on exposed communication begins at 10 %."""
 EXPOSED_COPY = 0.5
 """A step with at least this share of exposed copies is copy-bound: nothing else can take as much of it."""
 ALLOCATOR_FIRST = 0.25
-"""From this share of the step on, allocating and freeing memory comes before every other remedy. By judgement, as for
+"""From this share of the step on, allocating and freeing memory comes before every other remedy. By judgment, as for
 communication: without it steps would run 1.33 times as fast."""
 DECIDING_SHARE = 0.5
 """One class of causes must hold at least this share of the idle time to name the bound: no other can hold more."""

@@ -384,7 +384,7 @@ def _tails(found: _Found, exposed: Intervals) -> Ints:
 
 
 def _activity_before(view: RankView, start: Ints, working: Intervals, exposed: Intervals) -> dict[str, Ints]:
-    """Measure what the rank did between the starts of neighbouring calls; the activities exclude each other.
+    """Measure what the rank did between the starts of neighboring calls; the activities exclude each other.
 
     Device compute takes precedence; during device idle time the host's activity counts. Time with only communication is
     not the rank's own.

@@ -14,10 +14,10 @@ from hpuprof.model.intervals import EMPTY, Intervals, union
 from hpuprof.model.schema import Activity, HostKind
 
 SHORTEST_NS = 100_000
-"""By judgement: an operator that neither computes nor launches takes 1 to 50 us, several times as long with shapes and
+"""By judgment: an operator that neither computes nor launches takes 1 to 50 us, several times as long with shapes and
 stacks recorded."""
 _LAUNCHING = 0.5
-"""Share of the launches that must lie in operators, else operators do not show where they run; by judgement."""
+"""Share of the launches that must lie in operators, else operators do not show where they run; by judgment."""
 _COMPUTING = re.compile(r"^(?!autograd::)\w+::")
 """Names of operators, which have a namespace; nodes of autograd and named ranges are none."""
 

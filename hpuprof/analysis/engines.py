@@ -35,7 +35,7 @@ def _per_step(busy: Intervals, steady: Intervals, typical: Mask) -> tuple[int, i
 
 
 def engine_rows(view: RankView) -> list[EngineRow]:
-    """Summarise each engine class and each of its lanes over the steady steps, medians over the typical ones."""
+    """Summarize each engine class and each of its lanes over the steady steps, medians over the typical ones."""
     trace, device = view.trace, view.trace.device
     steady, typical = view.steps.steady_timed(), view.steps.used[view.steps.steady]
     wall = max(1, steady.total_ns)

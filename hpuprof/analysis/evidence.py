@@ -19,30 +19,30 @@ from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind
 from hpuprof.model.trace import Trace, Trouble
 
 ONE_ROW_SHARE = 0.5
-"""Share of the used steps' device time; by judgement."""
+"""Share of the used steps' device time; by judgment."""
 ONE_ROW_SHARE_OF_ONE_STEP = 0.9
-"""As above, for a single step, where a long collective or upload may well hold half of the time; by judgement."""
+"""As above, for a single step, where a long collective or upload may well hold half of the time; by judgment."""
 STEP_SHARE = 0.5
-"""Used steps that must show device rows. By judgement: steps are alike, so half of them empty means lost rows."""
+"""Used steps that must show device rows. By judgment: steps are alike, so half of them empty means lost rows."""
 MIN_ROWS = 4
 """With fewer device rows, one may well hold most of the time."""
 MIN_LAUNCHES = 20
 """From this many linked launch calls LATE_SHARE is not chance: 1 in 50,000 if early and late are equally likely."""
 LATE_SHARE = 0.9
-"""Launch calls that end after their device row; by judgement: nearly all, as each drains the queue."""
+"""Launch calls that end after their device row; by judgment: nearly all, as each drains the queue."""
 UNRECORDED_SHARE = 0.25
-"""Of the used steps in which the device worked without rows; by judgement: more of it than of most causes."""
+"""Of the used steps in which the device worked without rows; by judgment: more of it than of most causes."""
 NO_PASS = 8
-"""With so many launches the work is a pass, however long the recording goes on before and after; by judgement."""
+"""With so many launches the work is a pass, however long the recording goes on before and after; by judgment."""
 NO_WORK = 0.01
-"""Of a pass, that operators and device fill; by judgement: even a small model's pass fills a tenth."""
+"""Of a pass, that operators and device fill; by judgment: even a small model's pass fills a tenth."""
 OUTSIDE_SHARE = 0.1
-"""Of the device's work in no step, above which the steps do not stand for the recording; by judgement."""
+"""Of the device's work in no step, above which the steps do not stand for the recording; by judgment."""
 _CONTRADICT_SHARE, _ROUNDED = 0.01, 2_000
 """Share of calls, and ns: a call that begins so long before or after its operator is none of its own (stamps are cut to
 whole microseconds)."""
 DOUBTFUL = 0.1
-"""Share of a queue's work that waits beside an idle device, from which the match by order is doubted; by judgement: a
+"""Share of a queue's work that waits beside an idle device, from which the match by order is doubted; by judgment: a
 few wait for an event of another stream."""
 FEW_STEPS = 3
 """With fewer used steps the median is an extreme."""

@@ -25,7 +25,7 @@ from hpuprof.model.trace import Trace
 
 _PAUSE_NS = 500_000
 """Between two operators or calls of the host path, a shorter pause is the code that calls them, which only stacks show.
-By judgement: it takes 10 to 200 us; input, a user or another program make a host wait for longer."""
+By judgment: it takes 10 to 200 us; input, a user or another program make a host wait for longer."""
 
 
 class Gaps(Struct, frozen=True, eq=False):

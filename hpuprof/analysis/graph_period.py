@@ -8,7 +8,7 @@ from hpuprof.model.arrays import Ints, any_of, median
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace
 
-# Limits by judgement.
+# Limits by judgment.
 _REPETITIONS = 3
 _EQUAL_SHARE = 0.9
 """Of the launches that equal the one a period before; the rest may be a prefill or a first replay."""

@@ -22,7 +22,7 @@ from hpuprof.model.trace import Trace
 COARSE_NS = 2_000
 """Stamps in whole microseconds: an end may read up to 2 µs late."""
 MAX_APART = 0.05
-"""Operators and launches may differ by this share, for what the recording cut; by judgement."""
+"""Operators and launches may differ by this share, for what the recording cut; by judgment."""
 OF_MEMORY = re.compile(
     r"^aten::(?:_?(?:unsafe_)?(?:view|reshape)(?:_as|_alias|_as_real|_as_complex)?|as_strided_?|expand(?:_as)?|broadcast_to"
     r"|t_?|transpose_?|permute|movedim|swapaxes|numpy_T|slice|select|narrow|un?squeeze_?|squeeze_?|(?:unsafe_)?split\w*"

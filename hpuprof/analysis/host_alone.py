@@ -12,9 +12,9 @@ from hpuprof.model.trace import Trace
 
 _GIVES_WORK = (Activity.LAUNCH, Activity.GRAPH_LAUNCH, Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H)
 ENOUGH = 20
-"""Operators from which a recording of calls without a launch is no accident; by judgement."""
+"""Operators from which a recording of calls without a launch is no accident; by judgment."""
 ON_CPU_SHARE = 0.5
-"""Of the operators' time that must be seen to be the CPU's own; by judgement: most of it, as views allocate nothing."""
+"""Of the operators' time that must be seen to be the CPU's own; by judgment: most of it, as views allocate nothing."""
 
 
 def used_no_device(trace: Trace) -> bool:

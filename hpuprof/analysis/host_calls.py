@@ -27,7 +27,7 @@ from hpuprof.model.trace import Bytes8
 OTHER_THREAD_SHARE = 0.05
 """Share of the launches above which a thread beside main and autograd is part of the program."""
 BLOCKED = 0.9
-"""More than this share of a call's time must be waiting for the device; by judgement."""
+"""More than this share of a call's time must be waiting for the device; by judgment."""
 
 
 class HostCallKind(Code):
@@ -53,7 +53,7 @@ class Awaited(Code):
     QUEUE = 2  # room in the launch queue
     LAUNCH_THREAD = 3
     LOADER = 4  # data-loader workers
-    ALLOCATOR = 5  # which may synchronise the device
+    ALLOCATOR = 5  # which may synchronize the device
 
 
 class HostCalls(Struct, frozen=True, eq=False, dict=True):

@@ -23,14 +23,14 @@ from hpuprof.model.intervals import EMPTY, Intervals, contains, subtract, union,
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Trace
 
-_FULL_QUEUE_FLOOR = 64  # fewer outstanding rows do not explain a slow launch; by judgement
+_FULL_QUEUE_FLOOR = 64  # fewer outstanding rows do not explain a slow launch; by judgment
 SHORTEST_READ = 10_000
 """ns; an operator that reads a value in less reads host memory.
 
 In seven real CUDA traces, reads of the device take 22 µs and more, 99 % of those without a call inside at most 4.2 µs.
 """
 _LOADING_LAUNCHES = 20
-"""From so long on, and so many times the median launch, a kernel's first launch loads its module; by judgement."""
+"""From so long on, and so many times the median launch, a kernel's first launch loads its module; by judgment."""
 
 
 class HostTime(Struct, frozen=True, eq=False):

@@ -43,7 +43,7 @@ def gap_rows(view: RankView) -> list[GapRow]:
     pieces = intersect(gaps.idle, steady)
     if not len(pieces):
         return []
-    # `steady_timed` keeps neighbours apart, so every piece lies in one step.
+    # `steady_timed` keeps neighbors apart, so every piece lies in one step.
     longest = np.flatnonzero(pieces.dur >= np.partition(pieces.dur, -min(TOP_GAPS, len(pieces)))[-TOP_GAPS:].min())
     longest = longest[np.argsort(-pieces.dur[longest], kind="stable")][:TOP_GAPS]
     start, end = pieces.start[longest], pieces.end[longest]

@@ -21,23 +21,23 @@ from hpuprof.model.trace import Trace
 LOST = "lost rows"
 """Why a step is left out."""
 OVERLAPPING = 0.01
-"""Share of the device's time from which rows of one stream cannot carry its times; by judgement."""
+"""Share of the device's time from which rows of one stream cannot carry its times; by judgment."""
 FEW_ROWS = 0.5
 """A graph launch shows few rows with less than this share of what others of its graph show (90th percentile)."""
 TOLERATED = (0.0, 0.01, 0.25)
-"""Shares of a step's launches that may lack rows where fewer leave no step to judge. By judgement: with more, what is
+"""Shares of a step's launches that may lack rows where fewer leave no step to judge. By judgment: with more, what is
 missing is no smaller than most causes of idle time."""
 _WHOLE = TOLERATED[1]
 FEW = 2
-"""Fewer whole steps are joined by the recording's first one; by judgement."""
+"""Fewer whole steps are joined by the recording's first one; by judgment."""
 _IN_TURN = ((FEW, 0.0), (FEW, _WHOLE), (FEW, 0.1), (1, 0.0), (1, _WHOLE), (1, TOLERATED[-1]))
-"""How many steps must lack no more than a share, the best first. By judgement: one whole step comes before several that
+"""How many steps must lack no more than a share, the best first. By judgment: one whole step comes before several that
 lack more than a tenth, as lost rows read as idle time, and steps are alike."""
 _ENOUGH_OF_PASS = 1 / 3
-"""Of a single step's launches that must come before the first lost row; by judgement: less may be another phase."""
+"""Of a single step's launches that must come before the first lost row; by judgment: less may be another phase."""
 SILENT_NS, SILENT_SHARE = 500_000, 0.05
 """A wait for a device without work that lasts so long, and this share of its step. Waits return within 0.1 ms of the
-last row; longer ones are the recorder's own, or lost rows. By judgement."""
+last row; longer ones are the recorder's own, or lost rows. By judgment."""
 
 
 class Missing(Struct, frozen=True, eq=False):
@@ -111,7 +111,7 @@ def overlapping(trace: Trace) -> float:
 
 
 _TAIL = 0.9
-"""Of the launches from the first lost row on: with so many lost, recording ended there; by judgement."""
+"""Of the launches from the first lost row on: with so many lost, recording ended there; by judgment."""
 
 
 def damaged_steps(missing: Missing, windows: Intervals, excluded: Mask) -> Mask:

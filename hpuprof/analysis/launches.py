@@ -16,7 +16,7 @@ QUEUE_POINTS = 200
 
 
 def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
-    """Summarise launch calls and the depth of the launch queue.
+    """Summarize launch calls and the depth of the launch queue.
 
     What a call launched counts as one, however many rows it has (those of a graph, or of a recipe on its engines'
     lanes): it starts with the first of them and ends with the last.

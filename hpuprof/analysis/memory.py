@@ -14,7 +14,7 @@ MEMORY_POINTS = 200
 
 
 def memory_rows(trace: Trace) -> list[MemoryRow]:
-    """Summarise memory rows by space; peaks are None if the rows carry no totals (before torch 1.12)."""
+    """Summarize memory rows by space; peaks are None if the rows carry no totals (before torch 1.12)."""
     memory = trace.memory
     out = []
     for space in ("device", "host"):

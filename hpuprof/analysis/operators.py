@@ -21,7 +21,7 @@ MAX_ROWS = 200
 
 
 def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
-    """Summarise operators by name; also return the number of distinct operators."""
+    """Summarize operators by name; also return the number of distinct operators."""
     trace, steady = view.trace, int(view.steps.steady.sum())
     found = _operators(view)
     if not len(found.name):
@@ -121,7 +121,7 @@ def _shapes(trace: Trace, operators: _Operators) -> dict[int, tuple[int, str]]:
 
 
 def kernel_rows(view: RankView) -> tuple[list[KernelRow], int]:
-    """Summarise device rows by name and engine; also return the number of distinct kernels."""
+    """Summarize device rows by name and engine; also return the number of distinct kernels."""
     trace, device, steps = view.trace, view.trace.device, view.steps
     rows = np.flatnonzero(contains(steps.steady_timed(), device.start) & (device.kind != DeviceKind.MARKER))
     if not len(rows):

@@ -19,9 +19,9 @@ CLOCK_NS = 10_000
 """A row may begin so long before its enqueue: device rows are placed by one offset, sampled when profiling starts, and
 the clocks of four cards of one host differ by up to 6 µs (1CatAI/1Cat-vLLM-Gaudi)."""
 MAX_EARLY = 0.1
-"""A larger share of runs that begin before their enqueue says that the recording cut off runs; by judgement."""
+"""A larger share of runs that begin before their enqueue says that the recording cut off runs; by judgment."""
 EVEN = 0.5
-"""Share of a recipe's rows that the enqueues must divide, to number its runs by them; by judgement."""
+"""Share of a recipe's rows that the enqueues must divide, to number its runs by them; by judgment."""
 
 
 class Runs(Struct, frozen=True, eq=False):

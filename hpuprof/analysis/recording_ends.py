@@ -21,13 +21,13 @@ SKEW = "start skew"
 PAUSED = "profiler"
 """The same, for one in which the profiler made the program wait."""
 PAUSED_SHARE = 0.02
-"""Of a step; by judgement: less does not move a median."""
+"""Of a step; by judgment: less does not move a median."""
 SKEW_NS, SKEW_TIMES, SKEW_OTHERS = 10_000_000, 20, 8
 """The first collective waited for others to begin recording if it lasts so long, so many times the longest of so many
-others of its name. By judgement: recordings of ranks begin seconds apart, and a straggler comes again."""
+others of its name. By judgment: recordings of ranks begin seconds apart, and a straggler comes again."""
 LATE_STEPS, LATE_SHARE = 2, 0.5
 """Launches of so many steps wait for a device that idles for this share of the steps: their rows come late. By
-judgement: an idle device begins what is launched at once."""
+judgment: an idle device begins what is launched at once."""
 
 
 class Skew(Struct, frozen=True):

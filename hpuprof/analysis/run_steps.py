@@ -12,7 +12,7 @@ from hpuprof.model.step_log_rows import RunSlowStepRow, RunStepsRow
 from hpuprof.step_log_format import FIRST, PROFILED
 
 SLOW = 1.5
-"""Times the median; by judgement: twice the spread of steps that vary by a fifth."""
+"""Times the median; by judgment: twice the spread of steps that vary by a fifth."""
 MOST_SLOW = 20
 NEAR = 20
 """Steps on either side of a window that are compared with the run."""

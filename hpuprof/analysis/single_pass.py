@@ -17,7 +17,7 @@ from hpuprof.model.trace import Trace
 _SILENCE_NS = 500_000
 """As `gaps._PAUSE_NS`: a shorter pause between two operators is the code that calls them."""
 _STRAY_SHARE = 0.01
-"""Of the device work. By judgement: a check or a fill launches less, a part of the pass more."""
+"""Of the device work. By judgment: a check or a fill launches less, a part of the pass more."""
 
 
 def edges(trace: Trace, roles: npt.NDArray[np.int8], launched: Ints) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A normalised trace as a table of slices, in chunks of bounded size."""
+"""A normalized trace as a table of slices, in chunks of bounded size."""
 
 from __future__ import annotations
 

@@ -18,17 +18,17 @@ from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
 LINKED_SHARE = 0.5
-"""Of device time from the first known launch's row on; with less, completion is unknown. By judgement: less than half
+"""Of device time from the first known launch's row on; with less, completion is unknown. By judgment: less than half
 is no evidence."""
 AHEAD_SHARE = 0.5
 """Borders of steps at which work of the next step was queued already. Where the host sets the pace there are none, as
 the device waits for it; in the real traces at hand the share is 0 to 0.2 or 0.8 to 1."""
 WAITED_NS = 1_000_000
-"""The first recorded launch that waits longer for an idle device waited for work without rows. By judgement: in real
+"""The first recorded launch that waits longer for an idle device waited for work without rows. By judgment: in real
 traces a first row starts within 0.03 ms of its launch, and behind unrecorded work 57 ms and more later."""
 
 SETTING_UP_NS = 1_000_000
-"""From so long on, a call creates a context or loads a module; by judgement."""
+"""From so long on, a call creates a context or loads a module; by judgment."""
 
 
 def completion_windows(trace: Trace, launched: Ints, start: Ints, end: Ints) -> Intervals | None:

@@ -27,15 +27,15 @@ SPECIAL = (CAPTURE, COMPILING, VALIDATION)
 """Kinds that are no typical steps of a run."""
 TRAINING, ACCUMULATING, UPDATING = "training step", "accumulating step", "update step"
 _COUNTS_DIFFER = 0.2
-"""Share by which counts of operators, launches and rows differ within a kind. By judgement: logging adds a few, an
+"""Share by which counts of operators, launches and rows differ within a kind. By judgment: logging adds a few, an
 optimizer, a head or another phase more."""
 _FEW = 4
 """Operators, launches or rows that never tell kinds apart: a log, a check."""
 _WORK_DIFFERS = 2.0
-"""Ratio of device work between neighbours in size that parts kinds. By judgement: lengths of sequences and the
+"""Ratio of device work between neighbors in size that parts kinds. By judgment: lengths of sequences and the
 device's clock vary less from one step to the next larger one, a prefill launches ten times a decode's work."""
 _NOISE = 0.05
-"""Of device work, by which equal work seems to differ. By judgement: clocks and caches change kernels by less."""
+"""Of device work, by which equal work seems to differ. By judgment: clocks and caches change kernels by less."""
 _RECURS = 2
 _MOST_CELLS = 20_000_000
 """Counts of operators by step and name; beyond, to bound memory, operators of all names count together."""

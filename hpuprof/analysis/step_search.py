@@ -29,11 +29,11 @@ _NOT_A_STEP = re.compile(
     r"|## Call CompiledFxGraph|TorchDynamo |AOTDispatcher |Pregraph bytecode)"
 )
 """What frameworks annotate inside steps: loading, collectives, modules, compiled regions (once for each layer)."""
-# Limits by judgement; the tests pin the steps of all real traces at hand.
+# Limits by judgment; the tests pin the steps of all real traces at hand.
 _REPETITIONS = 3
 """A period needs two equal distances to show."""
 _REGULAR_SHARE = 0.5
-"""Median deviation of an annotation's distances over their median. By judgement: steps vary less, logging more."""
+"""Median deviation of an annotation's distances over their median. By judgment: steps vary less, logging more."""
 _COVERED_SHARE = 0.5
 """Of the trace; steps that cover less leave most of it unexplained."""
 _WORK_SHARE = 0.5

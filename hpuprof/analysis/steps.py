@@ -43,7 +43,7 @@ from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace
 
-# Limits by judgement; the tests pin the steps of all real traces at hand.
+# Limits by judgment; the tests pin the steps of all real traces at hand.
 _COMPILE_SHARE = 0.02
 """Share of a step's wall time: a steady step compiles nothing, and less does not move a median."""
 _WARM_UP_RATIO = 1.5
@@ -61,7 +61,7 @@ _BEHIND_SHARE = 0.25
 _SCALE_OF_MAD = 1.4826
 """Scales the median absolute deviation of normally distributed values to their standard deviation."""
 MATTERS = 0.1
-"""Share of the time from which a kind matters; by judgement: less changes the whole by less than a tenth."""
+"""Share of the time from which a kind matters; by judgment: less changes the whole by less than a tenth."""
 _RECURS = 2
 """Typical steps: what comes once may never come again."""
 _NAMES_PAUSE = 0.5
@@ -145,7 +145,7 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
         return np.where(when < np.append(end, np.iinfo(np.int64).min).take(at, mode="wrap"), at, -1)
 
     def used_windows(self) -> Intervals:
-        """Return the host's windows of the used steps (neighbours stay separate, so that steps can be told apart)."""
+        """Return the host's windows of the used steps (neighbors stay separate, so that steps can be told apart)."""
         used = self.used
         return Intervals(self.start[used], self.end[used])
 
@@ -170,7 +170,7 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
         return run[first : first + keep]
 
     def steady_windows(self) -> Intervals:
-        """Return the host's windows of the steady steps; neighbours stay separate."""
+        """Return the host's windows of the steady steps; neighbors stay separate."""
         steady = self.steady
         return Intervals(self.start[steady], self.end[steady])
 

@@ -1,4 +1,4 @@
-"""What several commands share: options, width and colour, progress on stderr."""
+"""What several commands share: options, width and color, progress on stderr."""
 
 from __future__ import annotations
 
@@ -253,12 +253,12 @@ def out_width() -> int:
 
 
 def show(text: Callable[..., str], *shown: Any) -> None:
-    """Print what a renderer makes of something, as wide as stdout and in its colours."""
+    """Print what a renderer makes of something, as wide as stdout and in its colors."""
     click.echo(text(*shown, width=out_width(), color=out_color()), nl=False, color=True)
 
 
 def out_color() -> bool:
-    """Whether stdout gets colour: NO_COLOR forbids it, FORCE_COLOR forces it, else only on a terminal."""
+    """Whether stdout gets color: NO_COLOR forbids it, FORCE_COLOR forces it, else only on a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):

@@ -12,7 +12,7 @@ from hpuprof.cli.helping import Command
 if TYPE_CHECKING:
     from hpuprof.recorder.machine import Machine
 
-_PURPOSES = {"analyse": "analyse traces", "record": "record"}
+_PURPOSES = {"analyze": "analyze traces", "record": "record"}
 _STYLES = {"ok": "", "note": "yellow", "fails": "red"}
 
 
@@ -24,10 +24,10 @@ _STYLES = {"ok": "", "note": "yellow", "fails": "red"}
         "hpuprof doctor --trial": "Also record three steps of a small model.",
     },
 )
-@click.option("--trial", is_flag=True, help="Also record three steps of a small model on the device, and analyse them.")
+@click.option("--trial", is_flag=True, help="Also record three steps of a small model on the device, and analyze them.")
 @json_option
 def command(trial: bool, as_json: bool) -> int:
-    """Say whether this machine is fit to analyse and to record, and what to do where it is not.
+    """Say whether this machine is fit to analyze and to record, and what to do where it is not.
 
     Without --trial nothing is computed on a device. Exits 1 if a check fails.
     """

@@ -34,7 +34,7 @@ from hpuprof.cli.helping import Command
     "--critical",
     is_flag=True,
     help="Draw the critical cycles, too, of each rank and through all of them: what sets the step time. Each file is "
-    "analysed for it.",
+    "analyzed for it.",
 )
 @click.option("--strict", is_flag=True, help="Fail (exit 3), and write nothing, when rows or files would be lost.")
 def command(

@@ -25,13 +25,13 @@ from hpuprof.cli.helping import Command
     "--apply",
     "chosen",
     metavar="NAME,...",
-    help="Price these remedies in this order instead of finding the best; `--json` shows their names.",
+    help="Estimate these fixes in this order instead of finding the best; `--json` shows their names.",
 )
 @click.option(
     "--faster",
     metavar="NAME=PERCENT%",
     multiple=True,
-    help="Price a kernel, operator, host range, collective or module that takes PERCENT % less time; can be repeated.",
+    help="Estimate a kernel, operator, host range, collective or module that takes PERCENT % less time; repeatable.",
 )
 @scale_options
 def command(
@@ -42,10 +42,11 @@ def command(
     chosen: str | None,
     faster: tuple[str, ...],
 ) -> None:
-    """Say what to change first, what it gives in milliseconds, and what after that.
+    """Say what to change first, what it saves in milliseconds, and what after that.
 
-    PATH is a trace file or a directory of traces. Each remedy is played on the recorded steps, alone and after those
-    before it. --apply and --faster price your own choice, in that order. --json prints the `plan` table of the report.
+    PATH is a trace file or a directory of traces. Each fix is simulated on the recorded steps, alone and after those
+    before it. --apply and --faster estimate your own choice, in that order. --json prints the `plan` table of the
+    report.
     """
     named = [name.strip() for name in (chosen or "").split(",") if name.strip()]
     report = source.analyzed(

@@ -27,7 +27,7 @@ _BUSY = (
     ("dispatch_ns", "dispatch", "dispatch"),
 )
 _WAITING = {
-    "sync": "waiting in synchronising calls",
+    "sync": "waiting in synchronizing calls",
     "queue": "waiting for room in the launch queue",
     "alloc": "allocating and freeing",
     "join": "waiting for the launch thread",

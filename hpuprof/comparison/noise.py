@@ -9,7 +9,7 @@ wider. Steps that come by turns, every n-th one, are drawn among themselves (the
 as many as a window of that length may hold: their number is no matter of chance. The seed is fixed and each side is
 drawn separately, so results are repeatable, and comparing B with A mirrors comparing A with B.
 
-Not covered: steps that depend on their neighbours (a slow drift reads as a difference), and whatever differs between
+Not covered: steps that depend on their neighbors (a slow drift reads as a difference), and whatever differs between
 two runs of the same code (machines, clocks, temperature). The threshold is for those.
 """
 

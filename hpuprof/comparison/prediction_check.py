@@ -18,7 +18,7 @@ from hpuprof.model.prediction import Interval
 SAME_WORK = 0.75
 """Device work that both sides share, by kernel, from which they count as one program. Kernels took 0.84 to 1.0 of their
 time inside graphs where that was measured (docs/evidence/accuracy.md); twice the batch, or fused operators, share less.
-The value between is by judgement."""
+The value between is by judgment."""
 _OTHER = {
     "other_device": "B ran on another device",
     "other_world_size": "B ran on another number of ranks",

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from hpuprof.arguments import checked
 from hpuprof.errors import UnknownNameError
+from hpuprof.faces import notebook_html
 from hpuprof.model.answer import Span
 from hpuprof.model.metrics import BY_NAME, STEP_COLUMNS
 from hpuprof.report.model import Finding, GateResult
@@ -167,9 +168,10 @@ class FixCheck(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[
         str,
         Meta(
-            description="Why it is not scored: no_estimate (A has none), no_step_time, noise (which holds zero and "
-            "is as large as the gain predicted), other_device, other_world_size, other_program, or recorded_only (profiling slows the launches that the fix removes, and a side has no "
-            "step time without the profiler); empty when it is."
+            description="Why it is not scored: no_estimate (A has none), no_step_time, noise (which holds zero and is "
+            "as large as the gain predicted), other_device, other_world_size, other_program, or recorded_only "
+            "(profiling slows the launches that the fix removes, and a side has no step time without the profiler); "
+            "empty when it is."
         ),
     ] = ""
     sentence: Annotated[str, Meta(description="The same in words.")]
@@ -263,6 +265,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         went = [f"{f.code} {f.title}" for f in self.findings_a if f.code not in codes_b]
         said = [f"{word}: {', '.join(found)}" for word, found in (("new in B", came), ("gone in B", went)) if found]
         return f"Findings {'; '.join(said)}" if said else ""
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.sentence}>"
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self, "comparison_html")
 
     def with_gates(self, results: list[GateResult]) -> Comparison:
         """Return the comparison with the outcome of its gates."""

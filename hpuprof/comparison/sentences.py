@@ -14,7 +14,7 @@ SHARE = 0.05
 NAMED = 4
 REST = "the rest"
 STEADY = 20
-"""Steps to record where noise hides a change: by judgement, half the noise of five."""
+"""Steps to record where noise hides a change: by judgment, half the noise of five."""
 
 
 def named(label: str) -> str:

@@ -15,18 +15,18 @@ CERTAINTY = {
     "read": "read by programs that were run on real files",
     "written": "stands in the writer's source",
     "derived": "follows from those",
-    "assumed": "by judgement",
+    "assumed": "a heuristic, without a source",
 }
 
 
-class Judgement(Struct, frozen=True):
+class Judgment(Struct, frozen=True):
     """What one file says of an assumption, and the figure behind it."""
 
     verdict: Verdict
     figure: str = ""
 
 
-NOT_SEEN = Judgement("not seen")
+NOT_SEEN = Judgment("not seen")
 
 
 class Assumption(Struct, frozen=True):
@@ -40,19 +40,19 @@ class Assumption(Struct, frozen=True):
     source: str
     certainty: Certainty
     falsifier: str
-    judge: Callable[[Facts], Judgement]
+    judge: Callable[[Facts], Judgment]
 
 
-def all_of(good: int, total: int, what: str, *, enough: float = 1.0) -> Judgement:
+def all_of(good: int, total: int, what: str, *, enough: float = 1.0) -> Judgment:
     """Judge by a share: confirmed from `enough` of the total on, not seen without any."""
     if not total:
         return NOT_SEEN
     figure = f"{good:,} of {total:,} {what}"
-    return Judgement("confirmed" if good >= enough * total else "contradicted", figure)
+    return Judgment("confirmed" if good >= enough * total else "contradicted", figure)
 
 
-def at_most(found: int, limit: int, what: str) -> Judgement:
+def at_most(found: int, limit: int, what: str) -> Judgment:
     """Judge a count against a limit: not seen where it is 0."""
     if not found:
         return NOT_SEEN
-    return Judgement("confirmed" if found <= limit else "contradicted", f"{found} {what}")
+    return Judgment("confirmed" if found <= limit else "contradicted", f"{found} {what}")

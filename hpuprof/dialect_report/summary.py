@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from hpuprof._version import __version__
-from hpuprof.dialect_report.assumption import Judgement, Verdict
+from hpuprof.dialect_report.assumption import Judgment, Verdict
 from hpuprof.dialect_report.assumptions import ASSUMPTIONS
 from hpuprof.dialect_report.facts import Facts
 
@@ -47,7 +47,7 @@ class DialectSummary(Struct, frozen=True):
 
 def summary(files: Iterable[Facts | str]) -> DialectSummary:
     """Fold files that look alike into one kind; a text is the kind of error that a file could not be read for."""
-    kinds: dict[object, list[tuple[Facts, list[Judgement]]]] = {}
+    kinds: dict[object, list[tuple[Facts, list[Judgment]]]] = {}
     counts: dict[object, list[int]] = {}
     unreadable: Counter[str] = Counter()
     for facts in files:
@@ -82,11 +82,11 @@ def _look(facts: Facts) -> object:
     )
 
 
-def _judged(files: Sequence[list[Judgement]]) -> list[Judged]:
+def _judged(files: Sequence[list[Judgment]]) -> list[Judged]:
     out = []
     for i, assumption in enumerate(ASSUMPTIONS if files and files[0] else ()):
-        said = [judgements[i] for judgements in files]
-        verdict = min((judgement.verdict for judgement in said), key=ORDER.index)
-        alike = [judgement for judgement in said if judgement.verdict == verdict]
+        said = [judgments[i] for judgments in files]
+        verdict = min((judgment.verdict for judgment in said), key=ORDER.index)
+        alike = [judgment for judgment in said if judgment.verdict == verdict]
         out.append(Judged(assumption.id, verdict, alike[0].figure, len(alike)))
     return out

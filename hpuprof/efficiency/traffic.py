@@ -1,4 +1,4 @@
-"""Bytes of operators that compute little: pointwise, normalising, softmax, embedding, copies, sums.
+"""Bytes of operators that compute little: pointwise, normalizing, softmax, embedding, copies, sums.
 
 Compulsory traffic from the recorded inputs: each tensor is read once, the result written once. The result is not
 recorded: of pointwise operators it has the broadcast shape, of those that end in an underscore the first input's. What
@@ -67,7 +67,7 @@ _UNARY = (
 )
 _BINARY = "add sub mul div pow maximum minimum addcmul addcdiv lerp"
 _BACKWARD = "threshold gelu silu sigmoid tanh"
-_NORMALISING = (
+_NORMALIZING = (
     "_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data native_layer_norm "
     "native_layer_norm_backward native_group_norm native_batch_norm cudnn_batch_norm miopen_batch_norm "
     "native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward"
@@ -76,7 +76,7 @@ TRAFFIC: dict[str, _Formula] = {
     **{f"aten::{name}": _pointwise for name in f"{_UNARY} {_BINARY}".split()},
     **{f"aten::{name}_": _like_first for name in f"{_UNARY} {_BINARY}".split()},
     **{f"aten::{name}_backward": _pointwise for name in _BACKWARD.split()},
-    **{f"aten::{name}": _like_first for name in _NORMALISING.split()},
+    **{f"aten::{name}": _like_first for name in _NORMALIZING.split()},
     "aten::copy_": _copied,
     "aten::sum": _read,
     "aten::mean": _read,

@@ -27,7 +27,7 @@ LIKELY = 1.25
 """From this speed-up by launch idle time alone, a gain is likely: NVIDIA's guide on CUDA graphs expects none above 95 %
 busy (`GAIN`) and a likely one below 80 %."""
 LONG_IDLE = 0.1
-"""Share of the steps from which an idle stretch is long; by judgement."""
+"""Share of the steps from which an idle stretch is long; by judgment."""
 MIN_ROWS = 4
 """Fewer device rows bound nothing: as `analysis.evidence.MIN_ROWS`, one of them may be most of the time."""
 _ONE_OFF = (Cause.COMPILATION, Cause.FIRST_USE)
@@ -41,15 +41,15 @@ _NO_LAUNCHING = (
 _BETWEEN = (*_ONE_OFF, Cause.ALLOCATION, *(cause for cause in _NO_LAUNCHING if cause != Cause.DEVICE_LATENCY))
 """What the host does from one launch to the next that is no launching."""
 MIN_LAUNCHES = 20
-"""Launches of kernels that were launched before, from which the time between them has a usual value; by judgement."""
+"""Launches of kernels that were launched before, from which the time between them has a usual value; by judgment."""
 SLOWER = 2.0
 """The host may need so many times what its launches need at their median distance. In settled public recordings that
 the host paces, it needs 1 to 2 times as much; where twice as much fits into the device's work, no opinion on 60 settled
 ones speaks of a gain that is sure."""
 COLD_CALLS = 10.0
-"""First calls may take so many times as long as later ones, besides what counts as first use; by judgement."""
+"""First calls may take so many times as long as later ones, besides what counts as first use; by judgment."""
 MIN_COLD = 10
-"""Device rows from which a cold step shows more than a few odd calls; by judgement."""
+"""Device rows from which a cold step shows more than a few odd calls; by judgment."""
 
 
 def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
@@ -90,7 +90,7 @@ def _idle(view: RankView, windows: Intervals, causes: Sequence[Cause]) -> int:
 
 
 def _least(view: RankView, rows: Ints, windows: Intervals) -> float:
-    """Return what the busiest stream needs for these rows in the windows, at the favourable speed in graphs [ns]."""
+    """Return what the busiest stream needs for these rows in the windows, at the favorable speed in graphs [ns]."""
     device, constants = view.trace.device, constants_for(view.trace.family, view.trace.mode)
 
     def shortest(own: Ints) -> float:
@@ -110,7 +110,7 @@ def _paced(view: RankView, windows: Intervals) -> float | None:
 
     Time from one to the next in which the host did anything else, such as allocating, does not count. A kernel's first
     launch may load code, so only later ones tell the distance: that holds in a cold recording, too. Where graphs are
-    captured, their launches run later; by judgement, rows must show at least a third of all: the same work runs once
+    captured, their launches run later; by judgment, rows must show at least a third of all: the same work runs once
     before it is captured.
     """
     host, device = view.trace.host, view.trace.device

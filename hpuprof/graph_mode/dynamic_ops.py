@@ -75,7 +75,7 @@ SHAPE_AND_READ_RULES: tuple[OpRule, ...] = (
         "must not be captured",
     ),
     # trace
-    OpRule("HP302", _aten("embedding_renorm_"), "reads norms back (max_norm is set)", _READS),
+    OpRule("HP302", _aten("embedding_renorm_"), "copies norms to the host (max_norm is set)", _READS),
     # tags (data_dependent_output); bool(tensor) runs is_nonzero, float(tensor) item
     OpRule("HP302", _aten("item _local_scalar_dense is_nonzero equal allclose"), "returns a value to Python"),
 )

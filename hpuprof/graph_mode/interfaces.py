@@ -84,7 +84,7 @@ def note_for(situation: Situation, region: RegionName, *, drops_sync: bool, asyn
     """Return a note on an option in one sentence, or an empty text."""
     notes = []
     if drops_sync:
-        notes.append("requires that the step reads nothing back")
+        notes.append("requires a step without synchronization points")
     if asynchronous:
         notes.append("asynchronous=True")
     if situation.graphs.by_compiling:

@@ -40,7 +40,7 @@ _ALL = (
     ),
     ObstacleCode(
         code="HP303",
-        title="Synchronisation",
+        title="Synchronization",
         meaning="The host waits for the device, a stream or an event. Capturing streams fails at it; a compiled "
         "region ends there.",
         advice="Remove it, or move it after the region.",
@@ -154,7 +154,7 @@ _ALL = (
     ObstacleCode(
         code="HP320",
         title="The optimizer keeps its counters on the CPU",
-        meaning="Step counters are CPU tensors: they cause no synchronisation, but a captured optimizer step would "
+        meaning="Step counters are CPU tensors: they cause no synchronization, but a captured optimizer step would "
         "freeze the bias correction of the captured step.",
         advice="Set `capturable=True`, or `fused=True` with device counters, before capturing the optimizer.",
     ),

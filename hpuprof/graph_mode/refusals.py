@@ -17,12 +17,12 @@ from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 STAGES_LIMIT = 0.10  # largest error of recipes or totals: above REPLAY_LIMIT, as both are coarser
 UNEXPLAINED_LIMIT = 0.15  # unexplained delay over the step: beyond, it outweighs the gain of most options
 SHORTEST = 0.9
-"""A step is not shorter than this share of the device's own work in it. By judgement: clocks and inputs differ."""
+"""A step is not shorter than this share of the device's own work in it. By judgment: clocks and inputs differ."""
 LONGER, LONGEST = 1.1, 3.0
-"""A step time without the profiler that is so many times the recorded one is doubted, and refused. By judgement: other
+"""A step time without the profiler that is so many times the recorded one is doubted, and refused. By judgment: other
 load on the host doubles its work at most."""
 UNLIKE = 10.0
-"""Ranks of one job wait for each other, so that none takes so many times as long for a step as another. By judgement:
+"""Ranks of one job wait for each other, so that none takes so many times as long for a step as another. By judgment:
 single recorded steps of the ranks of one job differ by 1.6 times in a public recording."""
 
 _RECORD = 'Trainer(profiler=HPUProfiler(dirpath="traces"))  # or: with hpuprof.record("traces") as recording: …'
@@ -57,7 +57,7 @@ LOADER = Refusal(
 )
 ONE_PASS = ONE_STEP._replace(why="one pass was recorded")
 COLD = 0.5
-"""Share of the recording that compiling and first use may take: with more, by judgement, the rest are first calls."""
+"""Share of the recording that compiling and first use may take: with more, by judgment, the rest are first calls."""
 DISTURBED: tuple[Reason, ...] = ("first_use", "lost_rows", "allocator_first", "graph_capture")
 """What makes the device idle though a settled run would not: there, only the pace of launches points somewhere."""
 FEW_ROWS = Refusal("few_rows", "the trace holds too few device rows to judge", "a trace of whole steps", _LONGER)
@@ -107,7 +107,7 @@ _UNSOUND: tuple[tuple[str, Reason, str], ...] = (
     ("HP158", "late_rows", "a trace that carries the times of the device"),
     ("HP159", "no_steps", "a trace of steps"),
     ("HP107", "one_row", "a trace of ordinary steps, without the one long row"),
-    ("HP151", "unrecorded_work", "a trace that begins with a drained device"),
+    ("HP151", "unrecorded_work", "a trace that begins with an idle device"),
 )
 """What each diagnostic that rules out a replay asks for; the first one found is reported."""
 
@@ -152,7 +152,7 @@ def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction])
         return Refusal(
             "late_rows",
             "device rows start late for reasons the trace does not show",
-            "a trace with events and synchronisation recorded",
+            "a trace with events and synchronization recorded",
             FAMILIES[main[0].file.family].advice.get("late_rows", _LONGER),
         )
     return None

@@ -25,7 +25,7 @@ from hpuprof.model.trace import Detail, Trace
 
 _Kind = TypeVar("_Kind", list[Any], str)
 MAX_CALLS = 50_000
-"""Calls analysed; longer recordings are cut to their first ones."""
+"""Calls analyzed; longer recordings are cut to their first ones."""
 _AT_ONCE = 1 << 18  # values compared at a time
 _PREFIX_OPS = 64  # operators whose dimensions are compared to find the varying one
 _TABLE_FIRST = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")  # the weight, then the input

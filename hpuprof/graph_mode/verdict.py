@@ -55,7 +55,7 @@ WORTH_TRYING: tuple[Verdict, ...] = ("yes", "likely", "not yet", "marginal")
 SURE = 0.9  # yes from this probability of a gain, no from this probability of none
 KEEP_OPTIONS = 24  # more rows than this are not read
 AROUND, UP_TO = 0.02, 0.10
-"""A median within 2 % of none and an upper end below 10 % is no gain. By judgement: nothing speaks for one."""
+"""A median within 2 % of none and an upper end below 10 % is no gain. By judgment: nothing speaks for one."""
 DECIDES = 0.3
 """If the probability of a gain changes by this between low and high profiling cost, the missing step time decides."""
 NEAR = 0.01  # step times within this, relative, are equal: the simpler option wins
@@ -224,7 +224,7 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction], *, co
     if not candidates:
         return Decision(_from_device_rows(NO_NUMBER if found else NOTHING_IN_COMMON, job.first, predictions))
     statuses = [ObstacleStatus.of(part, {c.key.region for c in candidates}) for part in main]
-    # No prediction may be faster than the device's critical path or the host outside the region, each at the favourable
+    # No prediction may be faster than the device's critical path or the host outside the region, each at the favorable
     # end of its interval.
     held = [c.no_faster(job.spread) for c in candidates]
     if not job.first.mode.startswith("lazy"):  # there each recipe is replayed by itself: less of them may cost less

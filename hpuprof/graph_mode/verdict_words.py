@@ -14,7 +14,7 @@ from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction, 
 NEARLY_ALL = 0.9
 LATE = 0.9
 """Probability that data-loader workers set the pace from which they do."""
-"""Share of the device's work in graphs from which more of them change little. By judgement: a tenth is left."""
+"""Share of the device's work in graphs from which more of them change little. By judgment: a tenth is left."""
 
 
 def compiled(device: str) -> str:
@@ -194,7 +194,7 @@ def _while(lead: Prediction) -> str:
     parts = (
         (lead.waits_reading, "to read a value"),
         (lead.waits_uploading, "in copies to it"),
-        (rest, "in other synchronisation"),
+        (rest, "in other synchronization"),
     )
     shown = [f"{count:.1f} {what}" for count, what in parts if round(count, 1)]
     return f": {', '.join(shown)}" if shown else ""

@@ -1,1 +1,1 @@
-"""From files to one trace model: discover, decode, normalise. No statistics."""
+"""From files to one trace model: discover, decode, normalize. No statistics."""

@@ -16,7 +16,7 @@ from hpuprof.executors import spare_core
 from hpuprof.ingest.scan import Found, RowScanner, ScannedRows
 
 _READ, _SCANNED, _HELD = 2, 2, 3
-"""Pieces that are read, and scanned, ahead, and those held for it; by judgement.
+"""Pieces that are read, and scanned, ahead, and those held for it; by judgment.
 
 The first piece is read without threads: a small file is read before they have begun.
 """

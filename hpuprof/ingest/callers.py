@@ -11,11 +11,11 @@ from hpuprof.model.trace import HostRows, Track
 
 _CALLING = [Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H, Activity.COLLECTIVE]
 _CALLS = 3
-"""Minimum calls of a track; fewer are not assigned to a thread. By judgement."""
+"""Minimum calls of a track; fewer are not assigned to a thread. By judgment."""
 _HOLDS = 0.5
-"""Minimum share of a track's calls that lie inside its thread's. By judgement."""
+"""Minimum share of a track's calls that lie inside its thread's. By judgment."""
 _CLEARLY = 1.5
-"""How many times as many must lie inside its thread's calls as inside any other's. By judgement."""
+"""How many times as many must lie inside its thread's calls as inside any other's. By judgment."""
 
 
 def with_callers(tracks: list[Track], host: HostRows) -> list[Track]:

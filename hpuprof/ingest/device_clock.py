@@ -11,10 +11,10 @@ from hpuprof.model.trace import DeviceRows, HostRows, Track
 ROUNDING_NS = 1_000
 """Stamps of older torch are whole microseconds: a row may seem this much early."""
 MAX_BEHIND_NS = 1_000_000
-"""A row that is earlier than this has the id of another launch. By judgement: of 22 files of a V100 with clocks that
+"""A row that is earlier than this has the id of another launch. By judgment: of 22 files of a V100 with clocks that
 differ, none is off by more than 81 µs, and reused ids lie whole steps apart."""
 FEW = 0.05
-"""Share of the linked rows that may be stamped wrongly; with more, the clocks differ. By judgement."""
+"""Share of the linked rows that may be stamped wrongly; with more, the clocks differ. By judgment."""
 
 
 def set_clocks(host: HostRows, device: DeviceRows, tracks: list[Track]) -> int:

@@ -211,7 +211,7 @@ def _no_trace(head: bytes, path: str) -> str:
         return "" if looks_like_hw_csv(head) else "a CSV, but not from the hardware profiler"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if is_merged_timeline(text):
-        return "a merged timeline; analyse its source traces instead"
+        return "a merged timeline; analyze its source traces instead"
     if _EVENTS_KEY.search(head) or _EVENT.search(head):
         return ""
     # A large header may hide the events; any other object is judged by reading it.
@@ -378,10 +378,10 @@ def _conflict_hint(first: TraceFile, second: TraceFile) -> str:
     folder = folder_and_name(first.path)[0]
     if folder != folder_and_name(second.path)[0]:
         return (
-            f"they are in different directories: analyse different runs one at a time, such as {folder}, "
+            f"they are in different directories: analyze different runs one at a time, such as {folder}, "
             "or choose --rank-from"
         )
-    return "analyse one run at a time, or choose --rank-from name or --rank-from order"
+    return "analyze one run at a time, or choose --rank-from name or --rank-from order"
 
 
 def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Identity]:

@@ -18,7 +18,7 @@ from hpuprof.process_memory import return_memory
 _NEEDS = 3
 """Bytes of memory for a byte of text, where rows are short (docs/evidence/performance.md); longer ones need less."""
 _PACKED = 15
-"""Bytes of text in a byte of gzip, where the file does not say; by judgement: traces have 10 to 20."""
+"""Bytes of text in a byte of gzip, where the file does not say; by judgment: traces have 10 to 20."""
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from hpuprof.errors import TraceFormatError
 from hpuprof.ingest.decode import DecodeLog
 from hpuprof.ingest.dialect_engines import ENGINES
 from hpuprof.ingest.location import shown
-from hpuprof.ingest.normalise import Normaliser
+from hpuprof.ingest.normalize import Normalizer
 from hpuprof.ingest.source import ByteSource, read_head
 from hpuprof.ingest.wire import Args, ExactEvent, WholeEvent
 from hpuprof.model.schema import DeviceKind
@@ -53,10 +53,10 @@ def is_hw_csv(path: str | Path) -> bool:
 
 def read_hw_csv(path: str | Path) -> Trace:
     """Read the CSV into a `Trace` with device rows only. Raises TraceFormatError if it has none."""
-    normaliser = Normaliser()
+    normalizer = Normalizer()
     log = DecodeLog(form="csv")
     source = ByteSource(path)
-    events = _events(_rows(source, log), normaliser)
+    events = _events(_rows(source, log), normalizer)
     if source.problem:
         log.note("HP119", source.problem_offset, 1, source.problem)
     engines = sorted({str(e.tid) for e in events})
@@ -64,11 +64,11 @@ def read_hw_csv(path: str | Path) -> Trace:
     metadata += [ExactEvent(ph="M", name="thread_name", pid=0, tid=e, args=Args(name=e)) for e in engines]
     if not events:
         raise TraceFormatError(f"{shown(path)}: no BEGIN/END pair", path=shown(path), hint="the file may be truncated")
-    rows = normaliser.rows
-    normaliser.feed(metadata + events, exact=True)  # type: ignore[arg-type]
+    rows = normalizer.rows
+    normalizer.feed(metadata + events, exact=True)  # type: ignore[arg-type]
     # The file has no such metadata, and each slice is of two rows.
-    normaliser.rows, normaliser.metadata, normaliser.pairs = rows, 0, len(events)
-    return normaliser.finish(log, path=shown(path))
+    normalizer.rows, normalizer.metadata, normalizer.pairs = rows, 0, len(events)
+    return normalizer.finish(log, path=shown(path))
 
 
 def _lines(source: ByteSource, log: DecodeLog) -> Iterator[str]:
@@ -120,12 +120,12 @@ def _rows(source: ByteSource, log: DecodeLog) -> Iterator[dict[str, str]]:
 
 def read_whole(path: str | Path) -> tuple[list[WholeEvent], DecodeLog]:
     """Read the CSV's slices, columns of their END row as arguments, and metadata rows, for writing as JSON."""
-    normaliser = Normaliser()
+    normalizer = Normalizer()
     log = DecodeLog(form="csv")
     source = ByteSource(path)
     events: list[WholeEvent] = []
     engines: set[str] = set()
-    for row, begin, end in _pairs(_rows(source, log), normaliser):
+    for row, begin, end in _pairs(_rows(source, log), normalizer):
         engine = row.get("Engine") or ""
         engines.add(engine)
         args = {_ARGUMENTS.get(k, k): v for k, v in row.items() if k and v and k not in ("Event type", _TIME)}
@@ -143,7 +143,7 @@ def read_whole(path: str | Path) -> tuple[list[WholeEvent], DecodeLog]:
         )
     if source.problem:
         log.note("HP119", source.problem_offset, 1, source.problem)
-    for trouble in normaliser.troubles.values():
+    for trouble in normalizer.troubles.values():
         log.note(trouble.code, trouble.offset or 0, trouble.count, trouble.text)
     names = [("process_name", 0, "/device:HPU:0"), *(("thread_name", e, e) for e in sorted(engines))]
     metadata = [
@@ -161,7 +161,7 @@ def _category(engine: str) -> str:
     return "Kernel" if any(word in engine for word in _COMPUTE) else "Runtime"
 
 
-def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[ExactEvent]:
+def _events(rows: Iterator[dict[str, str]], normalizer: Normalizer) -> list[ExactEvent]:
     return [
         ExactEvent(
             ph="X",
@@ -179,11 +179,11 @@ def _events(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> list[Exac
                 hw_event=row.get("HW Event description") or "",
             ),
         )
-        for row, begin, end in _pairs(rows, normaliser)
+        for row, begin, end in _pairs(rows, normalizer)
     ]
 
 
-def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[tuple[dict[str, str], Decimal, Decimal]]:
+def _pairs(rows: Iterator[dict[str, str]], normalizer: Normalizer) -> Iterator[tuple[dict[str, str], Decimal, Decimal]]:
     """Pair BEGIN with END per engine and node, first in first out; yield the END row and both stamps.
 
     Rows without a name are called by their event, so that a BEGIN and its END differ. Exports of a part of the time
@@ -193,7 +193,7 @@ def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[t
     aside: Counter[str] = Counter()
     dangling = 0
     for row in rows:
-        normaliser.rows += 1
+        normalizer.rows += 1
         kind = row.get("Event type") or "(none)"
         if row.get("Trace Source") == "SW" and (row.get("Engine") or "").startswith("ENG ARC"):
             kind = "recipe start"
@@ -206,7 +206,7 @@ def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[t
         except InvalidOperation:
             when = Decimal("NaN")
         if not when.is_finite() or when.adjusted() > _MOST_DIGITS:
-            normaliser.trouble("HP112", 1, "rows without a time stamp")
+            normalizer.trouble("HP112", 1, "rows without a time stamp")
             continue
         if kind == "BEGIN":
             opened[key].append(when)
@@ -216,9 +216,9 @@ def _pairs(rows: Iterator[dict[str, str]], normaliser: Normaliser) -> Iterator[t
             yield row, began, when
         else:
             aside["BEGIN and END at once"] += 2
-    normaliser.other_phases |= aside
+    normalizer.other_phases |= aside
     if dangling:
-        normaliser.trouble("HP111", dangling, "end rows without a begin")
+        normalizer.trouble("HP111", dangling, "end rows without a begin")
     left = sum(len(v) for v in opened.values())
     if left:
-        normaliser.trouble("HP111", left, "begin rows without an end")
+        normalizer.trouble("HP111", left, "begin rows without an end")

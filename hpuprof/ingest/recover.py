@@ -49,9 +49,9 @@ _MAY_BE_HALF = (
 _ESCAPE = re.compile(rb"\\(?:" + _PAIR + rb"|(" + _HALF + rb")|.)", re.DOTALL)
 _SPACE = b" \t\r\n"
 _BETWEEN = b" ,\t\r\n"
-_JOINED = 64  # leaves that one row may span; by judgement
-_PASSES = 16  # cost limit of finding the ends of a text's values, in passes over it; by judgement
-_WORD = 64  # longest cut number or word, in bytes; by judgement
+_JOINED = 64  # leaves that one row may span; by judgment
+_PASSES = 16  # cost limit of finding the ends of a text's values, in passes over it; by judgment
+_WORD = 64  # longest cut number or word, in bytes; by judgment
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 

@@ -27,8 +27,8 @@ _SCALES = {13: 10**6, 16: 10**3, 19: 1}  # of a time in a name, by its digits: t
 _UNSURE_NS = 600_000_000_000
 _OTHER_HOST_NS = 24 * 3600 * 1_000_000_000
 """Pauses between recordings of two runs where their ends, or that one clock timed them, are not known, and where two
-clocks did, which may be wrong by hours; by judgement."""
-_APART = 2  # how many times as long the pause between two runs is as any within them; by judgement
+clocks did, which may be wrong by hours; by judgment."""
+_APART = 2  # how many times as long the pause between two runs is as any within them; by judgment
 
 
 class Recorded(Struct, frozen=True):

@@ -22,7 +22,7 @@ from hpuprof.step_log_format import (
     RECORD_BYTES,
     STATISTICS,
     SUFFIX,
-    SUMMARISED,
+    SUMMARIZED,
     SUMMARY_BYTES,
     VERSION,
     record_dtype,
@@ -32,7 +32,7 @@ from hpuprof.step_log_format import (
 class LoggedSteps(msgspec.Struct, frozen=True, eq=False):
     """One rank's log: `records` of the steps kept one by one, in order, and `summaries` of older blocks of steps.
 
-    `summaries`: a row for each block; its first sequence, its steps, then STATISTICS of each of SUMMARISED.
+    `summaries`: a row for each block; its first sequence, its steps, then STATISTICS of each of SUMMARIZED.
     """
 
     name: str
@@ -53,7 +53,7 @@ class LoggedSteps(msgspec.Struct, frozen=True, eq=False):
     def older(self, column: str, statistic: str) -> npt.NDArray[np.int64]:
         """Return a statistic of a column of the older blocks."""
         found: npt.NDArray[np.int64] = self.summaries[
-            :, 2 + SUMMARISED.index(column) * len(STATISTICS) + STATISTICS.index(statistic)
+            :, 2 + SUMMARIZED.index(column) * len(STATISTICS) + STATISTICS.index(statistic)
         ]
         return found
 

@@ -1,4 +1,4 @@
-"""Chrome's wire structs: the few fields of a trace event that hpuprof reads. Its words end at `normalise`.
+"""Chrome's wire structs: the few fields of a trace event that hpuprof reads. Its words end at `normalize`.
 
 Values are untyped on purpose: numbers arrive as strings, stamps as integers or decimals, and a wrong type in one field
 must not cost a row. Only times are typed, as `true` would pass for 1 µs; `recover` reads rows that fail there. The

@@ -60,7 +60,7 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     p_gain: Annotated[float | None, Meta(description="Probability that it saves anything.")] = None
     effort: Annotated[str, Meta(description="What it asks for: see `hpuprof.report.answering.EFFORT`.")] = ""
     evidence: Annotated[str, Meta(description="How its estimate was checked, in a few words.")] = ""
-    requires: Annotated[list[str], Meta(description="Changes that are part of its price.")] = []
+    requires: Annotated[list[str], Meta(description="Changes that are part of its estimate.")] = []
     after_lines: Annotated[list[int], Meta(description="Lines without which it saves less than it does here.")] = []
     saves: Annotated[str, Meta(description="Its gain in words; for a bound, the share that it cannot exceed.")] = ""
     terms: Annotated[str, Meta(description="Effort, evidence and what it comes after, in words.")] = ""

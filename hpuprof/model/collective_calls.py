@@ -86,7 +86,7 @@ class Calls(msgspec.Struct, frozen=True, eq=False):
             **{f"before_{name}": self.activity_before[name] for name in ACTIVITIES_BEFORE},
         }
         if unit > 1:
-            # Round ends, not lengths, so that neighbouring calls keep their order.
+            # Round ends, not lengths, so that neighboring calls keep their order.
             start, end = self.start // unit, self.end // unit
             times = {name: column // unit for name, column in times.items()} | {"start": start, "length": end - start}
         exact = {name: getattr(self, name) for name in ("kind", "lane", "step", "sequence")}

@@ -100,7 +100,7 @@ class ModuleRow(Row, frozen=True, kw_only=True):
         Meta(
             title="on the cycle",
             description="Time on the critical cycle per step, modules inside included (see `critical_path`) [ns]. None "
-            "when the steps cannot be played launch by launch.",
+            "when the steps cannot be replayed launch by launch.",
         ),
     ] = None
     criticality: Annotated[

@@ -176,7 +176,7 @@ def measure(a: Intervals, window_start: Ints, window_end: Ints) -> Ints:
 
 
 def contains(a: Intervals, when: Ints) -> Mask:
-    """Whether each instant lies inside `a`; its intervals may touch, as windows of neighbouring steps do."""
+    """Whether each instant lies inside `a`; its intervals may touch, as windows of neighboring steps do."""
     if not len(a):
         return np.zeros(len(when), dtype=bool)
     inside: Mask

@@ -9,7 +9,7 @@ from hpuprof.model.collective_calls import pack_ints, unpack_ints
 from hpuprof.model.intervals import EMPTY, Intervals
 
 MOST_INTERVALS = 1 << 17
-"""Idle intervals that are kept, at some three bytes each; beyond, nothing is said of several ranks. By judgement: a
+"""Idle intervals that are kept, at some three bytes each; beyond, nothing is said of several ranks. By judgment: a
 minute of decoding on a Gaudi2, with 3,000 rows of its graphs in 17 ms."""
 
 

@@ -42,7 +42,7 @@ class RankPartial(FileTables, frozen=True, kw_only=True):
 
 
 class FailedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that could not be analysed; the others are."""
+    """A file that could not be analyzed; the others are."""
 
     path: str
     message: str
@@ -57,7 +57,7 @@ def all_failed(failed: Sequence[FailedFile]) -> TraceFormatError:
 
 
 def refuse_losses(diagnostics: Iterable[DiagnosticRow], doing: str) -> None:
-    """Raise InputError if anything was lost. `doing`: the verb for the hint, such as analyse."""
+    """Raise InputError if anything was lost. `doing`: the verb for the hint, such as analyze."""
     lost = [d for d in diagnostics if DIAGNOSTICS[d.code].lossy]
     if lost:
         raise InputError(

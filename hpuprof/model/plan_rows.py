@@ -21,7 +21,7 @@ class PlanRow(Row, frozen=True, kw_only=True):
     order: Annotated[int | None, Meta(description="Place in the plan, from 1. None: not part of it; see reason.")]
     remedy: Annotated[
         str,
-        Meta(description="Name of the remedy, for `hpuprof plan --apply`; `NAME=30%` of a part that takes less time."),
+        Meta(description="Name of the fix, for `hpuprof plan --apply`; `NAME=30%` of a part that takes less time."),
     ]
     title: Annotated[str, Meta(title="what to do", description="What to do, in a few words.")]
     where: Annotated[str, Meta(description="Place in the program.")]
@@ -78,21 +78,21 @@ class PlanRow(Row, frozen=True, kw_only=True):
     proof: Annotated[
         str,
         Meta(
-            description="How its price was tried: edited (the program was changed and run, on a virtual device), "
+            description="How its estimate was checked: edited (the program was changed and run, on a virtual device), "
             "injected (a known delay was added and found), simulated (on generated traces only)."
         ),
     ] = ""
     mends: Annotated[
         list[str],
         Meta(
-            description="Codes of the findings that are effects of what it changes: they are told under it, and not "
+            description="Codes of the findings that are effects of what it changes: they are shown under it, and not "
             "once more."
         ),
     ] = msgspec.field(default_factory=list)
     effort: Annotated[
         str, Meta(description="What it asks for: argument, few_lines, restructuring, numerics or hardware.")
     ] = ""
-    requires: Annotated[list[str], Meta(description="Other changes that are part of its price.")] = msgspec.field(
+    requires: Annotated[list[str], Meta(description="Other changes that are part of its estimate.")] = msgspec.field(
         default_factory=list
     )
     after: Annotated[

@@ -247,7 +247,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     waits: Annotated[
         float | None,
         Meta(
-            description="Waits of the host for the device per step; a copy and the synchronisation after it in one "
+            description="Waits of the host for the device per step; a copy and the synchronization after it in one "
             "operator count once."
         ),
     ] = None

@@ -34,7 +34,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 class FileRow(Row, frozen=True, kw_only=True):
     """One trace file and what was found in it."""
 
-    path: Annotated[str, Meta(title="file", description="Path or name of the file, relative to what was analysed.")]
+    path: Annotated[str, Meta(title="file", description="Path or name of the file, relative to what was analyzed.")]
     bytes: Annotated[int, Meta(title="size", description="Size on disk [bytes].")]
     provenance: Annotated[str, Meta(description="Where rank, stage, action and window came from.")]
     host_name: Annotated[str | None, Meta(title="host", description="Host that the trace names.")]
@@ -106,8 +106,8 @@ class FileRow(Row, frozen=True, kw_only=True):
     window_kind: Annotated[
         str | None,
         Meta(
-            description="async (host and device overlap as usual) or sync (the device is drained at the borders of "
-            "actions), as hpuprof's recorder wrote it."
+            description="async (host and device overlap as usual) or sync (the device is synchronized at the borders "
+            "of actions), as hpuprof's recorder wrote it."
         ),
     ]
     unprofiled_step_ns: Annotated[

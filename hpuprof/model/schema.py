@@ -1,4 +1,4 @@
-"""The vocabulary of a trace: row kinds, activities, roles, causes. Owns words and their meaning, no behaviour."""
+"""The vocabulary of a trace: row kinds, activities, roles, causes. Owns words and their meaning, no behavior."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ CAUSE_TEXT = {
     Cause.COLLECTIVE: "collective",
     Cause.ALLOCATION: "allocation or free",
     Cause.H2D_COPY: "host-to-device copy",
-    Cause.SYNCHRONISE: "synchronisation",
+    Cause.SYNCHRONISE: "synchronization",
     Cause.DATA_LOADER: "data loading",
     Cause.CPU_OPERATOR: "operators on the CPU",
     Cause.OPTIMIZER: "optimizer step",
@@ -127,11 +127,11 @@ CAUSE_CLAUSE = {
     Cause.COMPILATION: "while graphs were compiled",
     Cause.FIRST_USE: "while the host set the device up",
     Cause.LAUNCH_THREAD: "while the launch thread had work to enqueue",
-    Cause.BLOCKING_READ: "while the host read values back",
+    Cause.BLOCKING_READ: "while the host waited for a value (.item())",
     Cause.COLLECTIVE: "while collectives were called or waited for",
     Cause.ALLOCATION: "while the host allocated or freed memory",
     Cause.H2D_COPY: "while the host copied to the device",
-    Cause.SYNCHRONISE: "while the host synchronised",
+    Cause.SYNCHRONISE: "while the host synchronized",
     Cause.DATA_LOADER: "while the host loaded data",
     Cause.CPU_OPERATOR: "while operators computed on the CPU",
     Cause.OPTIMIZER: "while the host ran the optimizer step",

@@ -1,4 +1,4 @@
-"""The table of slices: every host and device row of a normalised trace. Exported, not part of a report."""
+"""The table of slices: every host and device row of a normalized trace. Exported, not part of a report."""
 
 from __future__ import annotations
 

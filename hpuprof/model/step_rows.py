@@ -66,7 +66,7 @@ class StepRow(Row, frozen=True, kw_only=True):
         int | None,
         Meta(description="Union of waiting on the host path (main and autograd threads): the blocked_* columns [ns]."),
     ]
-    blocked_sync_ns: Annotated[int | None, Meta(description="Waiting in synchronising calls [ns].")]
+    blocked_sync_ns: Annotated[int | None, Meta(description="Waiting in synchronizing calls [ns].")]
     blocked_queue_ns: Annotated[
         int | None, Meta(description="Waiting in launches because the launch queue was full [ns].")
     ]

@@ -1,4 +1,4 @@
-"""The normalised trace of one file: host rows, device rows, tracks, memory samples and the file's health.
+"""The normalized trace of one file: host rows, device rows, tracks, memory samples and the file's health.
 
 All times are int64 nanoseconds since the trace's first row; `origin_ns` is that row's absolute stamp. Rows are sorted
 by start (ties: longer first). Every array of a table has shape `(rows,)`.
@@ -200,7 +200,7 @@ class Health(Struct, frozen=True):
 
 
 class Trace(Struct, frozen=True, eq=False, dict=True):
-    """One normalised trace file."""
+    """One normalized trace file."""
 
     host: HostRows
     device: DeviceRows

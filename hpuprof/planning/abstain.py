@@ -22,10 +22,10 @@ _IN_RECIPES = (
 _NO_DEVICE = "no_device_rows", "the trace holds no device rows", "a trace with device activity"
 
 PASS_ROWS = 8
-"""Fewer device rows of a single pass price nothing; by judgement."""
+"""Fewer device rows of a single pass price nothing; by judgment."""
 LONG_SHARE = 0.5
 """Share of a single pass that the device is idle in long stretches, above which later passes hardly are like it. By
-judgement: what compiles or loads at the first call takes most of it, and nothing else in the recording shows that."""
+judgment: what compiles or loads at the first call takes most of it, and nothing else in the recording shows that."""
 
 
 def refusal_of(part: RankPartial, *, replayed: bool) -> Refusal | None:

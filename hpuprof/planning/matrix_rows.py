@@ -12,7 +12,7 @@ from msgspec import Struct
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.efficiency.formulas import Work
 from hpuprof.efficiency.peaks import Peak
-from hpuprof.efficiency.utilisation import Utilisation
+from hpuprof.efficiency.utilization import Utilization
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask, among
 from hpuprof.model.schema import DeviceKind
@@ -33,10 +33,10 @@ _MATRIX = re.compile(r"gemm|scudnn")
 """Kernels that multiply matrices whichever operator launched them: those of custom and scripted ones are not listed."""
 _FOLLOWS = re.compile(r"at::native::(?!.*(?:embedding|index|gather|scatter))|bn_[fb]w|batch_norm|pool")
 """Kernels that compute in the type of what a matrix operator gave them: ATen's, but those that look up in tables of
-parameters, and normalisation and pooling by cuDNN. Kernels of custom operators keep their type."""
+parameters, and normalization and pooling by cuDNN. Kernels of custom operators keep their type."""
 _SINGLE_TYPE = re.compile(r"^(?:fp32|f32|float32|float)$", re.IGNORECASE)
 UNKNOWN_RATIO = 0.5
-"""Least time in half as many bits where the peaks are unknown: half the bytes, twice the operations; by judgement."""
+"""Least time in half as many bits where the peaks are unknown: half the bytes, twice the operations; by judgment."""
 
 
 class MatrixRows(Struct, frozen=True, eq=False, dict=True):
@@ -155,10 +155,10 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         return np.array([_ratio(work, slow, fast, memory, 1.0) for work in self.work])
 
 
-def known_work(of: ProgramCalls) -> Utilisation:
+def known_work(of: ProgramCalls) -> Utilization:
     """Return what the operators of a recording compute, as far as their shapes were recorded."""
     device_name = of.view.trace.first_device.get("name")
-    return of.measured.utilisation or Utilisation.of(of.view, str(device_name) if device_name else None)
+    return of.measured.utilisation or Utilization.of(of.view, str(device_name) if device_name else None)
 
 
 def _named(names: Sequence[str], codes: Codes, fits: Callable[[str], object]) -> Mask:
@@ -183,7 +183,7 @@ def _by_engine(view: RankView, program: Program) -> tuple[Floats, Mask, Mask]:
     return np.where(program.matrix > 0, program.matrix, 1.0), known, in_single
 
 
-def _around(known: Utilisation, stop: Ints, operator: Ints) -> Ints:
+def _around(known: Utilization, stop: Ints, operator: Ints) -> Ints:
     """Return which of the operators with known work each operator lies in, -1 for none."""
     if not len(known.position):
         return np.full(len(operator), -1)

@@ -15,7 +15,7 @@ from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.user_frames import UserFrames
-from hpuprof.efficiency.utilisation import Utilisation
+from hpuprof.efficiency.utilization import Utilization
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import Calls
 from hpuprof.model.intervals import Intervals, contains, union
@@ -45,7 +45,7 @@ class Measured(Struct, frozen=True):
     """What a recording's own tables were made of; None: what remedies need of it is measured anew."""
 
     collectives: Calls | None = None
-    utilisation: Utilisation | None = None
+    utilisation: Utilization | None = None
 
 
 class Situation(Struct, frozen=True, eq=False, dict=True):

@@ -28,7 +28,7 @@ LEVEL = 0.05
 """How often somebody may be named in a job of which no part is slow."""
 OUTLYING = 3.0
 """Excess of a step from which on more of it is no more evidence, as a multiple of the usual spread between the parts: a
-long pause in one step shows nothing of the others. By judgement, as for outliers of a normal distribution."""
+long pause in one step shows nothing of the others. By judgment, as for outliers of a normal distribution."""
 _EXACT = 20_000
 """Arrangements up to which all of them are counted."""
 _DRAWS = (400, 160_000, 20_000)

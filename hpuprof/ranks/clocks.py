@@ -28,7 +28,7 @@ SENDS, RECEIVES = 1, 2
 MAX_DRIFT = 200e-6
 """Quartz keeps within 100 ppm; two hosts differ by at most twice that."""
 MAX_INFEASIBLE = 0.01
-"""With a larger share of contradicting collectives the matching or the clock model is wrong; by judgement."""
+"""With a larger share of contradicting collectives the matching or the clock model is wrong; by judgment."""
 _BUCKETS = 64  # parts of the recording whose tightest constraint is kept: sound, as dropping others only widens
 _ALL_PAIRS = 12  # with more hosts in one group, pairs with a few hubs suffice
 _HUBS = 4
@@ -295,7 +295,7 @@ def _extent(packed: list[tuple[Floats, Floats, Floats, Floats]]) -> tuple[Floats
 
 
 def _peak(f: Callable[[Floats], Floats], left: Floats, right: Floats) -> Floats:
-    """Maximise a concave function by ternary search; return where."""
+    """Maximize a concave function by ternary search; return where."""
     for _ in range(80):
         third = (right - left) / 3
         a, b = left + third, right - third
@@ -305,7 +305,7 @@ def _peak(f: Callable[[Floats], Floats], left: Floats, right: Floats) -> Floats:
 
 
 def _border(f: Callable[[Floats], Floats], inside: Floats, outside: Floats) -> Floats:
-    """Return, by bisection, the last point from `inside` towards `outside` where a concave function is not negative."""
+    """Return, by bisection, the last point from `inside` toward `outside` where a concave function is not negative."""
     good, bad = inside.copy(), outside.copy()
     whole = f(bad) >= 0
     for _ in range(60):

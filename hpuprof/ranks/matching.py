@@ -252,13 +252,13 @@ def _by_steps(
     ranks: Sequence[RankCalls], sequences: list[tuple[int, Ints]], kind_of: list[Ints]
 ) -> tuple[list[Ints], int]:
     """Assign slots by step label and position in the step; also count steps whose kinds contradict."""
-    labelled = all(ranks[position].labels for position, _ in sequences)
-    order = step_order([ranks[position].labels for position, _ in sequences]) if labelled else {}
+    labeled = all(ranks[position].labels for position, _ in sequences)
+    order = step_order([ranks[position].labels for position, _ in sequences]) if labeled else {}
     last = len(order)
     buckets: dict[int, list[tuple[int, Ints]]] = defaultdict(list)  # step -> index of a sequence, positions in it
     for index, (position, calls) in enumerate(sequences):
         who = ranks[position]
-        if labelled:
+        if labeled:
             # Calls outside a rank's steps belong to the step before its first or after its last, which others may have.
             at = np.array([order[label] for label in who.labels], dtype=np.int64)
             step, final = who.calls.step[calls], len(at) - 1
@@ -279,9 +279,9 @@ def _by_steps(
             position, calls = sequences[index]
             kinds, ends = kind_of[position][calls[within]], ranks[position].calls.end[calls[within]]
             rows.append((index, within, kinds, ends))
-        base += _assign_slots(rows, slots, base, shifts, within_step=labelled)
+        base += _assign_slots(rows, slots, base, shifts, within_step=labeled)
         # A recording cuts its first and last steps: calls missing there were not replaced by others.
-        wrong += labelled and 0 <= value < last and _contradict([row[2] for row in rows])
+        wrong += labeled and 0 <= value < last and _contradict([row[2] for row in rows])
     return slots, wrong
 
 

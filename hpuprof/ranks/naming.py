@@ -25,21 +25,21 @@ from hpuprof.ranks.stragglers import STEP_WAIT_SHARE, Waits
 from hpuprof.ranks.suspects import OTHERS, Suspect, divisions, excess, families, links, sets_of_ranks
 
 WAIT_SHARE = 0.02
-"""Below this share of all ranks' time, waiting counts as noise and no straggler is named. By judgement: ranks of equal
+"""Below this share of all ranks' time, waiting counts as noise and no straggler is named. By judgment: ranks of equal
 work still differ by a percent or so from step to step."""
 COST_SHARE = 0.01
-"""Whoever surely costs less of a step is not named: half of `WAIT_SHARE`, by judgement."""
+"""Whoever surely costs less of a step is not named: half of `WAIT_SHARE`, by judgment."""
 EXPLAINS = 0.7
-"""A smaller suspect that costs at least this share of a larger one explains it, by judgement: most of it."""
+"""A smaller suspect that costs at least this share of a larger one explains it, by judgment: most of it."""
 LAUNCH_BOUND = 0.2
-"""Where hosts that take no time would save more than this share of an even step, hosts set the pace, by judgement."""
+"""Where hosts that take no time would save more than this share of an even step, hosts set the pace, by judgment."""
 MAX_LOST = 0.001
 """Share of collectives that may lack members: with more, costs of simulated jobs were wrong by up to a half, so that
 bounds are given instead."""
 MAX_REPLAY_ERROR = 0.05
-"""Of a replay that is trusted, by judgement: what a straggler costs is of that size."""
+"""Of a replay that is trusted, by judgment: what a straggler costs is of that size."""
 CANDIDATES = 3
-"""Suspects of each sort to replay: those with the most blame, and those that work longest. By judgement: the first one
+"""Suspects of each sort to replay: those with the most blame, and those that work longest. By judgment: the first one
 is nearly always the answer."""
 
 

@@ -23,7 +23,7 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("data", re.compile(r"data|ddp|fsdp|shard|replicat|zero|(?:^|_)dp(?:$|_|\d)", re.IGNORECASE)),
 )
 _OFTEN = 4.0  # a tensor-parallel group communicates this many times as often per step as the other one
-_MOSTLY = 0.5  # layers split over ranks stop for nearly every collective, gradients for the last ones; by judgement
+_MOSTLY = 0.5  # layers split over ranks stop for nearly every collective, gradients for the last ones; by judgment
 _EXPOSED = 0.9  # share of a call in which nothing computes, for compute to have stopped
 _COMPARED = 20_000_000  # pairs of groups sharing a rank; 10,000 ranks in ten groups each make 1 M
 _RATIO = 0.25  # tolerance of sizes that count as once or twice

@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # one rank needs no replay of the job
 DONORS = (1 / 6, 1 / 2, 5 / 6)
 """Where donors stand among the other ranks, by how long they work: the middle of each third."""
 ALIKE = 0.9
-"""A donor does at least this share of what the best one shares with the rank, by judgement."""
+"""A donor does at least this share of what the best one shares with the rank, by judgment."""
 SPREAD = (0.5, 0.75, 1.0)
-"""Shares of the differences that dividing work anew takes away, by judgement: layers and experts move whole."""
+"""Shares of the differences that dividing work anew takes away, by judgment: layers and experts move whole."""
 MISSES = 0.0025
 """Share of the step by which 90 % of the costs of simulated jobs are off beyond what donors and steps differ by, where
 ranks meet in two kinds of groups; in others less. See docs/evidence/suspects.md."""

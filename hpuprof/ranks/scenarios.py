@@ -27,7 +27,7 @@ from hpuprof.ranks.matching import Group, Matching, RankCalls
 from hpuprof.ranks.step_work import shared_collectives, shared_steps
 
 MAX_EVENTS = 4_000_000
-"""Events replayed, of all ranks: the first steps that fit; main paths if none does launch by launch. By judgement:
+"""Events replayed, of all ranks: the first steps that fit; main paths if none does launch by launch. By judgment:
 they take 0.2 GB a million until they are contracted."""
 
 _QUEUED_NS = 50_000  # a call that starts this soon after the previous one on its lane was queued behind it
@@ -57,10 +57,10 @@ def models(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, familie
     """
     # Of a step that not all ranks recorded the others' calls lack members, and are the ranks' own work.
     whole = matching.complete | shared_collectives(ranks, matching)
-    modelled = (timed.usable | matching.pairs & timed.related) & whole
-    if not modelled.any() or not all(who.steps for who in ranks):
+    modeled = (timed.usable | matching.pairs & timed.related) & whole
+    if not modeled.any() or not all(who.steps for who in ranks):
         return
-    members = _members(ranks, matching, timed, modelled, families)
+    members = _members(ranks, matching, timed, modeled, families)
     borders = [
         _borders(who, timed.clocks, int(clock)) for who, clock in zip(ranks, timed.placement.of_rank, strict=True)
     ]
@@ -166,13 +166,13 @@ def _latest(members: Members, collectives: int) -> Ints:
 
 
 def _members(
-    ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modelled: np.ndarray, families: Ints
+    ranks: Sequence[RankCalls], matching: Matching, timed: Timed, modeled: np.ndarray, families: Ints
 ) -> Members:
-    """Return the members of the modelled collectives; lost rows are put where they must have been.
+    """Return the members of the modeled collectives; lost rows are put where they must have been.
 
     Otherwise the waiting of a lost call would count as the rank's work, which curing another rank could not shorten.
     """
-    keep = np.flatnonzero(modelled[timed.which])
+    keep = np.flatnonzero(modeled[timed.which])
     which, rank, start, end = timed.which[keep], matching.rank[keep], timed.start[keep], timed.end[keep]
     call = matching.call[keep]
     tail, lane = (gather(ranks, matching, name)[keep] for name in ("tail", "lane"))
@@ -185,7 +185,7 @@ def _members(
     late = np.bincount(matching.rank[timed.last[timed.sound]], minlength=len(ranks))
     position = {who.rank: r for r, who in enumerate(ranks)}
     lanes, timelines = _lanes(ranks, matching), _timelines(ranks, matching, timed)
-    for c in np.flatnonzero(modelled & (matching.count < matching.expected) & (2 * matching.count > matching.expected)):
+    for c in np.flatnonzero(modeled & (matching.count < matching.expected) & (2 * matching.count > matching.expected)):
         group = matching.groups[matching.kinds[int(matching.kind[c])].group]
         inside = slice(int(matching.first[c]), int(matching.first[c + 1]))
         here = set(matching.rank[inside].tolist())
@@ -199,7 +199,7 @@ def _members(
             # The others transferred later than they could have: a missing member came last, whichever most often does.
             culprit, due = max(absent, key=lambda r: (late[r], -r)), finish - expected
         for r in absent:
-            low, high = _neighbours(timelines.get((r, group)), int(matching.slot[c]))
+            low, high = _neighbors(timelines.get((r, group)), int(matching.slot[c]))
             begin = min(max(int(due if r == culprit else came), low), high)
             stop = min(max(finish, begin), high)
             queued = 0 if r == culprit else usual_lag[c]
@@ -261,7 +261,7 @@ def _timelines(
     return out
 
 
-def _neighbours(timeline: tuple[Ints, ...] | None, slot: int) -> tuple[int, int]:
+def _neighbors(timeline: tuple[Ints, ...] | None, slot: int) -> tuple[int, int]:
     """Return the end of the call before a slot and the start of the one after: a lost call lay in between."""
     if timeline is None:
         return -(1 << 62), 1 << 62

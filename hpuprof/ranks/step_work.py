@@ -97,9 +97,9 @@ def _columns(ranks: Sequence[RankCalls]) -> list[Ints]:
 
     Steps are the same by label where all ranks have labels. A rank may lack one: its marker was lost.
     """
-    labelled = all(who.labels for who in ranks)
-    order = step_order([who.labels for who in ranks]) if labelled else {}
-    names = [[order[label] for label in who.labels] if labelled else list(range(len(who.steps))) for who in ranks]
+    labeled = all(who.labels for who in ranks)
+    order = step_order([who.labels for who in ranks]) if labeled else {}
+    names = [[order[label] for label in who.labels] if labeled else list(range(len(who.steps))) for who in ranks]
     used = Counter(
         name
         for who, mine in zip(ranks, names, strict=True)
@@ -118,9 +118,9 @@ def _columns(ranks: Sequence[RankCalls]) -> list[Ints]:
 
 def shared_steps(ranks: Sequence[RankCalls], held: Sequence[Ints]) -> list[Ints]:
     """Return the positions of each rank's steps that all ranks hold, by label where all ranks have labels."""
-    labelled = all(who.labels for who in ranks)
+    labeled = all(who.labels for who in ranks)
     names: list[dict[Hashable, int]] = [
-        {who.labels[i] if labelled else i: i for i in mine.tolist()} for who, mine in zip(ranks, held, strict=True)
+        {who.labels[i] if labeled else i: i for i in mine.tolist()} for who, mine in zip(ranks, held, strict=True)
     ]
     shared = [name for name in names[0] if all(name in mine for mine in names)]
     return [np.array([mine[name] for name in shared], dtype=np.int64) for mine in names]

@@ -19,7 +19,7 @@ from hpuprof.ranks.collectives import Timed, exposed_wait, gather
 from hpuprof.ranks.matching import Matching, RankCalls
 
 STEP_WAIT_SHARE = 0.01
-"""Steps with less waiting do not show who is late; by judgement."""
+"""Steps with less waiting do not show who is late; by judgment."""
 NOISE_NS = 10_000
 """A rank that arrives this much after the others is last: above the error of estimated clocks (median 0.46 µs, 99th
 percentile 2.5 µs in simulated jobs, docs/method/ranks.md)."""

@@ -22,7 +22,7 @@ from hpuprof.ranks.parallelism import Use
 OTHERS = "others"
 """The kind of what is compared with suspects and is none itself."""
 MIN_COMPARED = 3
-"""Collectives of one kind that a link's median needs, by judgement."""
+"""Collectives of one kind that a link's median needs, by judgment."""
 
 
 class Division(Struct, frozen=True):
@@ -154,7 +154,7 @@ def links(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, family: 
     for code, rows in members(np.where(known, matching.kind, -1)):
         if code >= 0 and len(rows) >= MIN_COMPARED:
             kind = matching.kinds[code]
-            # Transfers go both ways between neighbours.
+            # Transfers go both ways between neighbors.
             there = abs(int(np.diff(matching.groups[kind.group].ranks)[0])) if matching.groups[kind.group].peers else 0
             what = there or int(family[kind.group]), kind.op, kind.bytes, kind.dtype
             alike[what].append(kind.group)

@@ -30,7 +30,7 @@ SORT_KEYS = {
 } | {"count"}
 _ELSEWHERE = {
     "emit_nvtx": (
-        "marks operators for Nsight Systems and leaves no trace to analyse",
+        "marks operators for Nsight Systems and leaves no trace to analyze",
         "run Nsight Systems with Lightning's PyTorchProfiler(emit_nvtx=True), and hpuprof without it",
     ),
     "use_cuda": (

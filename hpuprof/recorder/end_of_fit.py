@@ -33,7 +33,7 @@ class Answered:
 class Answers:
     """Reports on the written files: on all ranks' files on the answering rank, on its own files on any other.
 
-    No file is analysed twice.
+    No file is analyzed twice.
     """
 
     def __init__(self) -> None:
@@ -50,11 +50,11 @@ class Answers:
             return None
         key = tuple(map(str, mine))
         if key not in self._known:
-            self._known[key] = _analysed(engines[0], mine)
+            self._known[key] = _analyzed(engines[0], mine)
         return self._known[key]
 
 
-def _analysed(engine: Engine, mine: list[Path]) -> Answered:
+def _analyzed(engine: Engine, mine: list[Path]) -> Answered:
     from hpuprof import api
 
     rank = engine.who.rank
@@ -176,7 +176,7 @@ def _unprofiled(engine: Engine) -> list[str]:
 
 
 def _where(engine: Engine, folders: list[Path]) -> list[str]:
-    """Return what to analyse: the directory when it holds only this run, else this run's own directories."""
+    """Return what to analyze: the directory when it holds only this run, else this run's own directories."""
     try:
         alone = {
             p for p in Path(engine.dirpath).iterdir() if p.is_dir() and p.name.startswith(engine.label + "-")

@@ -569,7 +569,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
                 step=int(getattr(trainer, "global_step", 0) or 0),
             )
         except Exception as error:  # noqa: BLE001  the run itself succeeded
-            tell(f"hpuprof could not analyse what it recorded: {error}")
+            tell(f"hpuprof could not analyze what it recorded: {error}")
 
 
 def _one_stretch(_: int) -> Any:

@@ -1,4 +1,4 @@
-"""Whether this machine is fit to analyse and to record, check by check: what `hpuprof doctor` says.
+"""Whether this machine is fit to analyze and to record, check by check: what `hpuprof doctor` says.
 
 torch is asked in a process of its own: importing it, or the bridge of a device, may fail in ways that end a process,
 and what is acquired there is released with it. Nothing is computed on a device unless a trial is asked for.
@@ -36,7 +36,7 @@ from hpuprof.recorder.plain import record
 Status = Literal["ok", "note", "fails"]
 OLDEST_LIGHTNING = (2, 4)
 _TRIAL_STEPS = 3
-_TIMEOUT_S = 300  # a device's first use may compile; by judgement
+_TIMEOUT_S = 300  # a device's first use may compile; by judgment
 _EXTRAS = {
     "dask": ("distributed", "many files on a cluster"),
     "fast": ("isal", "gzip at three times the speed"),
@@ -50,7 +50,7 @@ _EXTRAS = {
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was looked at."""
 
-    purpose: Annotated[Literal["analyse", "record"], Meta(description="What it is needed for.")]
+    purpose: Annotated[Literal["analyze", "record"], Meta(description="What it is needed for.")]
     name: Annotated[str, Meta(description="What was looked at.")]
     status: Annotated[Status, Meta(description="ok; note: works, but something is missing; fails: does not work.")]
     found: Annotated[str, Meta(description="What was found.")]
@@ -64,21 +64,21 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     checks: list[Check]
 
     def fit(self, purpose: str) -> bool:
-        """Whether no check of a purpose, analyse or record, fails."""
+        """Whether no check of a purpose, analyze or record, fails."""
         return not any(c.purpose == purpose and c.status == "fails" for c in self.checks)
 
 
 def examine(*, trial: bool = False) -> Machine:
-    """Look at this machine. `trial`: also record three steps of a small model on its device, and analyse them."""
+    """Look at this machine. `trial`: also record three steps of a small model on its device, and analyze them."""
     return Machine(hpuprof_version=__version__, checks=[*_analysis(), *_recording(trial=trial)])
 
 
-# -------------------------------------------------------------------------------------------------------------- analyse
+# -------------------------------------------------------------------------------------------------------------- analyze
 
 
 def _analysis() -> Iterator[Check]:
     def check(name: str, found: str, status: Status = "ok", advice: str = "") -> Check:
-        return Check(purpose="analyse", name=name, status=status, found=found, advice=advice)
+        return Check(purpose="analyze", name=name, status=status, found=found, advice=advice)
 
     memory = _available_bytes()
     free = f", {memory / 1e9:.1f} GB of memory available" if memory else ""
@@ -139,14 +139,14 @@ def _recording(*, trial: bool) -> Iterator[Check]:
     with tempfile.TemporaryDirectory(prefix="hpuprof-doctor-") as folder:
         facts = _asked(Path(folder), trial=trial)
         if isinstance(facts, str):
-            yield check("torch", facts, "fails", "mend the installation of torch: `import torch` must work")
+            yield check("torch", facts, "fails", "repair the installation of torch: `import torch` must work")
             return
         yield check("torch", facts["torch"])
         yield check(*_lightning())
         kind, count = facts["device"], facts["count"]
         bridge, gaudi = facts["bridge"], find_spec("habana_frameworks") is not None
         if bridge.startswith("!"):
-            advice = "mend the installation of habana_frameworks: it must belong to this torch"
+            advice = "repair the installation of habana_frameworks: it must belong to this torch"
             yield check("bridge", f"habana_frameworks cannot be imported: {bridge[1:]}", "fails", advice)
         elif gaudi and kind != "hpu":
             advice = "see with hl-smi whether there are devices, and whether another process holds them"
@@ -203,7 +203,7 @@ def _gaudi(environment: Mapping[str, str], mode: str | None) -> Iterator[_Found]
 
 
 def _trial(folder: Path, kind: str, problem: str) -> _Found:
-    """Analyse what the trial recorded."""
+    """Analyze what the trial recorded."""
     from hpuprof.api import analyze
 
     if problem:
@@ -213,7 +213,7 @@ def _trial(folder: Path, kind: str, problem: str) -> _Found:
     except HpuprofError as error:
         return "trial", f"nothing was recorded: {error.message}", "fails", error.hint
     host, device = (sum(getattr(file, rows) for file in files) for rows in ("host_rows", "device_rows"))
-    found = f"{_TRIAL_STEPS} steps recorded and analysed: {host:,} host rows, {device:,} device rows"
+    found = f"{_TRIAL_STEPS} steps recorded and analyzed: {host:,} host rows, {device:,} device rows"
     if kind != "cpu" and device == 0:
         return (
             "trial",

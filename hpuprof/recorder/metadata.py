@@ -89,7 +89,7 @@ def run_mode(device: str, *, compiled: bool) -> str | None:
 
 
 def unprofiled(blocks: list[tuple[int, int]]) -> dict[str, Any] | None:
-    """Summarise timed blocks of (nanoseconds, steps): time per step, median and spread. None without blocks."""
+    """Summarize timed blocks of (nanoseconds, steps): time per step, median and spread. None without blocks."""
     if not blocks:
         return None
     per_step = [ns // steps for ns, steps in blocks]
@@ -100,5 +100,5 @@ def unprofiled(blocks: list[tuple[int, int]]) -> dict[str, Any] | None:
         "steps_per_block": [steps for _, steps in blocks],
         "spread_ns": max(per_step) - min(per_step),
         "method": "wall clock over blocks of steps without the profiler, "
-        "the device drained at both ends of each block only",
+        "the device synchronized at both ends of each block only",
     }

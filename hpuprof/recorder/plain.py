@@ -184,7 +184,7 @@ class Recording:
         try:
             end_of_fit.print_answer(end_of_fit.Answers(), engine, loggers=[], step=0, to=sys.stderr)
         except Exception as error:  # noqa: BLE001  the run itself succeeded
-            tell(f"hpuprof could not analyse what it recorded: {error}")
+            tell(f"hpuprof could not analyze what it recorded: {error}")
 
     def _hint(self) -> None:
         """Print on one rank where the files are, on stderr because stdout belongs to the program."""

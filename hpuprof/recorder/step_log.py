@@ -27,7 +27,7 @@ from hpuprof.step_log_format import (
     RECORD_FORMAT,
     STATISTICS,
     SUFFIX,
-    SUMMARISED,
+    SUMMARIZED,
     SUMMARY_BYTES,
     VERSION,
     record_dtype,
@@ -69,7 +69,7 @@ class StepLog:
         """Append a record, all fields but the sequence in the order of FIELDS; return its sequence."""
         sequence = self.steps + 1
         if sequence > self._capacity and (sequence - 1) % self._block == 0:
-            self._summarise(sequence - self._capacity)
+            self._summarize(sequence - self._capacity)
         _put(self._file, _RECORD.pack(sequence, *values), self._at(sequence))
         self.steps = sequence
         return sequence
@@ -107,15 +107,15 @@ class StepLog:
             raise OSError("the header of the log of steps is too long")
         _put(self._file, body.ljust(HEADER_BYTES, b"\0"), 0)
 
-    def _summarise(self, first: int) -> None:
-        """Summarise the block of steps from `first` on, whose slots are written next."""
+    def _summarize(self, first: int) -> None:
+        """Summarize the block of steps from `first` on, whose slots are written next."""
         import numpy as np
 
         raw = b"".join(os.pread(self._file, RECORD_BYTES, self._at(first + i)) for i in range(self._block))
         rows = np.frombuffer(raw, record_dtype())
         rows = rows[(rows["flags"] & (PROFILED | FIRST)) == 0]
         summary = [first, self._block]
-        for column in SUMMARISED:
+        for column in SUMMARIZED:
             values = rows[column].astype(np.int64)
             values = values[values >= 0]
             if len(values):

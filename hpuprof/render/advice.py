@@ -25,11 +25,11 @@ def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
         paper.line(f"It is line {report.answer.graphs.line} of the plan.")
     if report.answer.caution:
         paper.line(report.answer.caution)
-    labelled = numbers(graph)
-    if labelled:
+    labeled = numbers(graph)
+    if labeled:
         paper.heading("Numbers")
-        wide = max(len(label) for label, _ in labelled)
-        for label, value in labelled:
+        wide = max(len(label) for label, _ in labeled)
+        for label, value in labeled:
             paper.line(f"{label.ljust(wide)}  {value}", 2)
     if graph.options:
         paper.heading("Options, best first")
@@ -54,7 +54,7 @@ def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
 
 
 def numbers(graph: GraphMode) -> list[tuple[str, str]]:
-    """Return the labelled numbers of a verdict, as text."""
+    """Return the labeled numbers of a verdict, as text."""
     base, bounds = base_words(graph.base, graph.base_step_ns, graph.profiled_step_ns), graph.bounds
     found = [
         ("based on", _BASIS.get(graph.basis, UNKNOWN)),

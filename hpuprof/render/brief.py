@@ -36,7 +36,7 @@ def to_brief(report: Report, paths: Sequence[str] = ()) -> str:
 
     Args:
         report: the report.
-        paths: what was analysed, for the commands under `next`.
+        paths: what was analyzed, for the commands under `next`.
     """
     document = _document(report, paths)
     left_out = dict.fromkeys(_LISTS, 0)

@@ -9,10 +9,10 @@ from functools import cached_property
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.model.answer import Answer
 from hpuprof.render.fix_lines import priced, titled
-from hpuprof.render.formats import duration, percent, shorten
-from hpuprof.render.sections import causes, data_quality_by_code, recorded_on
+from hpuprof.render.formats import percent, shorten
+from hpuprof.render.sections import data_quality_by_code, recorded_on
+from hpuprof.render.step_bar import idle_causes, step_length, step_parts, unlike_mean
 from hpuprof.render.text import MIN_WIDTH, Paper
-from hpuprof.report.headline import SMALLEST_SHARE
 from hpuprof.report.model import Report
 from hpuprof.report.pauses import PAUSES
 
@@ -20,30 +20,11 @@ LINES = 25
 """Of a card at most, 80 columns wide."""
 _BAR = 64
 _LABEL = 15
-_BUSY = {
-    "compute_fraction": ("compute", "█"),
-    "exposed_communication_fraction": ("exposed communication", "▓"),
-    "exposed_copy_fraction": ("exposed copies", "▒"),
-    "dispatch_fraction": ("dispatch", "░"),
-}
-_PHASES = {
-    "input_fraction": ("fetching data", "░"),
-    "operators_fraction": ("forward and other operators", "█"),
-    "backward_fraction": ("backward", "▓"),
-    "optimizer_fraction": ("optimizer", "▒"),
-    "no_operator_fraction": ("no operator", "·"),
-}
-"""Of the host, where no device was traced."""
-_IDLE = ("idle", "·")
 _APART_CODES = ("HP181", "HP187")
 """Diagnostics that say that the answer is of unlike things: they stand beside it."""
 _KEPT = 2
 """Lines of the plan that are never left out; the last of the others go before the step and its time."""
 _LEAST_MISSED = 100
-_UNLIKE = 0.1
-"""By what share mean and median step time differ where both are told."""
-_APART = 0.02
-"""By what share the mean differs from that of typical steps where both are told."""
 
 
 @dataclass
@@ -80,7 +61,7 @@ def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noq
     yield top
     step = block(spare=1)
     step.paper.line("")
-    step.paper.line(_cut(_recorded(report), width), style="dim")
+    step.paper.line(_cut(recorded(report), width), style="dim")
     _step(report, step.paper, width)
     yield step
     base = block(spare=2)
@@ -90,8 +71,8 @@ def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noq
     run = block()
     if answer.run:
         run.paper.line(_cut(answer.run, 2 * width - 10))
-    for apart in (d for d in report.data.diagnostics if d.code in _APART_CODES):
-        run.paper.line(_cut(f"{DIAGNOSTICS[apart.code].title}: {apart.text}", 3 * width - 20), style="yellow")
+    for said in apart(report):
+        run.paper.line(_cut(said, 3 * width - 20), style="yellow")
     yield run
     yield _first(answer, block())
     for fix in answer.lines[1:]:
@@ -127,7 +108,12 @@ def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noq
     yield end
 
 
-def _recorded(report: Report) -> str:
+def apart(report: Report) -> list[str]:
+    """Say of what unlike things the answer is."""
+    return [f"{DIAGNOSTICS[d.code].title}: {d.text}" for d in report.data.diagnostics if d.code in _APART_CODES]
+
+
+def recorded(report: Report) -> str:
     """Name what was recorded, and how much of it the answer covers."""
     section = recorded_on(report.data)
     row = next(iter(section.rows), None) if section else None
@@ -139,29 +125,16 @@ def _recorded(report: Report) -> str:
 
 def _step(report: Report, paper: Paper, width: int) -> None:
     """Draw the step's time by what its device did, or by the host's phases where none was traced."""
-    mean, median = report.metrics["step_time_mean"].value, report.metrics["step_time_p50"].value
-    if mean is None:
+    length = step_length(report)
+    if not length:
         return
-    device = report.metrics["device_busy_fraction"].value is not None
-    parts = [
-        (words, sign, float(value))
-        for name, (words, sign) in (_BUSY if device else _PHASES).items()
-        if (value := report.metrics[name].value) and value >= SMALLEST_SHARE
-    ]
-    idle = report.metrics["device_idle_fraction"].value if device else None
-    if idle:
-        parts.append((*_IDLE, float(idle)))
+    parts = step_parts(report)
     room = min(_BAR, width - _LABEL - 1)
-    bar = "".join(sign * round(share * room) for _, sign, share in parts)
-    paper.line(f"{f'{report.headline.unit.capitalize()} {duration(mean)}':{_LABEL}} {bar[:room]}")
-    said = [f"{sign} {words} {percent(share)}" for words, sign, share in parts]
-    why = ", ".join(f"{cause} {share}" for cause, share in causes(report).rows[:3])
-    typical = report.metrics["typical_step_time_mean"].value
-    if typical and abs(typical / mean - 1) > _APART:
-        said.insert(0, f"(a typical one {duration(typical)})")
-    elif median and abs(median / mean - 1) > _UNLIKE:
-        said.insert(0, f"(median {duration(median)})")
-    paper.line(_cut("  ".join(said) + (f": {why}" if idle and why else ""), 2 * width - 10))
+    bar = "".join(part.sign * round(part.share * room) for part in parts)
+    paper.line(f"{length:{_LABEL}} {bar[:room]}")
+    said = [unlike_mean(report), *(f"{part.sign} {part.words} {percent(part.share)}" for part in parts)]
+    why = idle_causes(report)
+    paper.line(_cut("  ".join(filter(None, said)) + (f": {why}" if why else ""), 2 * width - 10))
     pauses = next((finding for finding in report.findings if finding.code == PAUSES.code), None)
     if pauses is not None:
         paper.line(_cut(f"{pauses.title}: {pauses.evidence}", 2 * width - 10))

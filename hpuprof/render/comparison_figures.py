@@ -24,13 +24,13 @@ def compared_step_times(comparison: Comparison) -> go.Figure | None:
         times = side.step_times_ns
         how = {"marker": {"color": "rgba(68,119,170,0.6)", "size": 9}, "showlegend": name == "A"}
         points(figure, [f"{name}: {duration(v)}" for v in times], times, [name] * len(times), name="step", **how)
-    for name, metric, colour in _LINES:
+    for name, metric, color in _LINES:
         change = comparison.change(metric)
         known = [(s, v) for s, v in (("B", change.b), ("A", change.a)) if v is not None] if change else []
         if known:
             rows, values = zip(*known, strict=True)
             texts = [f"{s}, {name}: {duration(v)}" for s, v in known]
-            points(figure, texts, values, rows, name=name, marker=tick(colour, 26))
+            points(figure, texts, values, rows, name=name, marker=tick(color, 26))
     figure.update_yaxes(categoryorder="array", categoryarray=["B", "A"], range=[-0.6, 1.6])
     figure.update_xaxes(title="step time, ms")
     return figure

@@ -1,4 +1,4 @@
-"""Shared parts of figures: empty figure, heat map, colours, labels, drawn recordings. Computes nothing."""
+"""Shared parts of figures: empty figure, heat map, colors, labels, drawn recordings. Computes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Row)
 
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#994f00", "#bbbbbb")
+COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#994f00", "#bbbbbb")
 
 
 def label(text: str, width: int = 60) -> str:
@@ -68,12 +68,12 @@ def bars(
     names: Sequence[str],
     values: Sequence[float | None],
     texts: Sequence[str],
-    colour: Any,
+    color: Any,
     **more: Any,
 ) -> None:
     """Add one bar for each name, from left to right."""
     how = {"hoverinfo": "name+y+text", **more}
-    figure.add_bar(orientation="h", y=names, x=values, text=texts, marker={"color": colour}, **how)
+    figure.add_bar(orientation="h", y=names, x=values, text=texts, marker={"color": color}, **how)
 
 
 def down(figure: go.Figure, title: str, **axis: Any) -> go.Figure:
@@ -100,9 +100,9 @@ def spread(middle: Sequence[float], low: Iterable[float], high: Iterable[float])
     }
 
 
-def tick(colour: str, size: int) -> dict[str, Any]:
+def tick(color: str, size: int) -> dict[str, Any]:
     """Return the marker of a median or another rank of many points: an upright line."""
-    return {"symbol": "line-ns", "size": size, "line": {"width": 3, "color": colour}}
+    return {"symbol": "line-ns", "size": size, "line": {"width": 3, "color": color}}
 
 
 def heat_map(

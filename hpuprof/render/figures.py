@@ -1,4 +1,4 @@
-"""Figures of a report: plotly charts built from its tables. Reshapes, caps and colours; computes no number of its own.
+"""Figures of a report: plotly charts built from its tables. Reshapes, caps and colors; computes no number of its own.
 
 Each function returns a figure, or None when the report has nothing to draw. Names from traces stay text in labels.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hpuprof.model.tables import StepRow, StepWaitRow
 from hpuprof.render.column_words import CAUSE
 from hpuprof.render.drawing import (
-    COLOURS,
+    COLORS,
     bars,
     blank,
     by_rank,
@@ -47,20 +47,20 @@ MAX_HEAT_TEXTS = 5000
 """Cells of a heat map up to which each says its value as tables do; in larger ones it is rounded to whole µs."""
 MAX_BARS = 20
 
-HOST_COLOURS = {"host working": "#4477aa", "host blocked": "#ccbb44", "no operator running": "#bbbbbb"}
-DEVICE_COLOURS = {
+HOST_COLORS = {"host working": "#4477aa", "host blocked": "#ccbb44", "no operator running": "#bbbbbb"}
+DEVICE_COLORS = {
     "compute": "#228833",
     "exposed communication": "#aa3377",
     "exposed copy": "#66ccee",
     "dispatch": "#ccbb44",
 }
-_IDLE_COLOURS = (
+_IDLE_COLORS = (
     "#d4c5a9", "#9aa5b1", "#5b3a8c", "#2f4b7c", "#4d9221", "#d62728", "#c04f8f", "#8c564b",
     "#1fa5b8", "#b5a11a", "#e08214", "#3f6f5f", "#7a8b2f", "#6b8fd6", "#ee6677", "#f2a5b0", "#777777",
 )  # fmt: skip
-_Laid = dict[tuple[str, str], list[tuple[str, int, int, str]]]  # by name and colour: lane, start and length [ns], text
-CAUSE_COLOURS = dict(zip(CAUSE, _IDLE_COLOURS, strict=True))
-"""One colour for each cause of device idle time, the same in every figure."""
+_Laid = dict[tuple[str, str], list[tuple[str, int, int, str]]]  # by name and color: lane, start and length [ns], text
+CAUSE_COLOURS = dict(zip(CAUSE, _IDLE_COLORS, strict=True))
+"""One color for each cause of device idle time, the same in every figure."""
 
 
 def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure | None:
@@ -103,7 +103,7 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
     if not lanes:
         return None
     figure = blank(height=150 + (34 if len(lanes) <= 12 else 26) * len(lanes), barmode="overlay", bargap=0.15)
-    for (name, colour), found in laid.items():
+    for (name, color), found in laid.items():
         on, starts, lengths, texts = zip(*found, strict=True)
         figure.add_bar(
             name=name,
@@ -111,7 +111,7 @@ def timeline(report: Report, *, ranks: Sequence[int] | None = None) -> go.Figure
             y=on,
             x=[in_ms(ns) for ns in lengths],
             base=[in_ms(ns) for ns in starts],
-            marker={"color": colour, "line": {"width": 0}},
+            marker={"color": color, "line": {"width": 0}},
             hovertext=texts,
             hoverinfo="text",
         )
@@ -141,17 +141,17 @@ def step_times(report: Report) -> go.Figure | None:
         if not shown:
             continue
         drawn = True
-        colour = "rgba(68,119,170,0.6)" if steady else "#999999"
+        color = "rgba(68,119,170,0.6)" if steady else "#999999"
         why = [f" ({s.excluded})" if s.excluded else "" for s in shown]
         texts = [f"rank {s.rank}, step {s.step}{w}: {duration(s.wall_ns)}" for s, w in zip(shown, why, strict=True)]
-        marker = {"color": colour, "size": 9, "symbol": symbol}
+        marker = {"color": color, "size": 9, "symbol": symbol}
         points(figure, texts, [s.wall_ns for s in shown], [f"rank {s.rank}" for s in shown], name=name, marker=marker)
     if not drawn:
         return None
-    for name, column, colour in (("median", "step_p50_ns", "#ee6677"), ("90th percentile", "step_p90_ns", "#aa3377")):
+    for name, column, color in (("median", "step_p50_ns", "#ee6677"), ("90th percentile", "step_p90_ns", "#aa3377")):
         values = [getattr(r, column) for r in chosen]
         texts = [f"{row}, {name}: {duration(v)}" for row, v in zip(ranks, values, strict=True)]
-        points(figure, texts, values, ranks, name=name, marker=tick(colour, 22))
+        points(figure, texts, values, ranks, name=name, marker=tick(color, 22))
     figure.update_yaxes(categoryorder="array", categoryarray=ranks[::-1], range=[-0.6, len(chosen) - 0.4])
     figure.update_xaxes(title="step time, ms")
     return figure
@@ -178,7 +178,7 @@ def engines(report: Report) -> go.Figure | None:
         values = [share.get((row.rank, n)) for n in names]
         how = {"name": f"rank {row.rank}", "textposition": "auto", "showlegend": len(chosen) > 1}
         texts = [percent(v) for v in values]
-        bars(figure, [label(n) for n in names], [_pc(v) for v in values], texts, COLOURS[place % len(COLOURS)], **how)
+        bars(figure, [label(n) for n in names], [_pc(v) for v in values], texts, COLORS[place % len(COLORS)], **how)
     return down(figure, "% of the step busy", range=[0, 100])
 
 
@@ -188,9 +188,9 @@ def gap_causes(report: Report) -> go.Figure | None:
     if not shown:
         return None
     figure = blank(height=110 + 26 * len(shown), showlegend=False)
-    names, texts, colours = zip(*((CAUSE[n], percent(v), CAUSE_COLOURS[n]) for v, n in shown), strict=True)
+    names, texts, colors = zip(*((CAUSE[n], percent(v), CAUSE_COLOURS[n]) for v, n in shown), strict=True)
     how = {"textposition": "outside", "cliponaxis": False, "hoverinfo": "y+text"}
-    bars(figure, names, [_pc(v) for v, _ in shown], texts, colours, **how)
+    bars(figure, names, [_pc(v) for v, _ in shown], texts, colors, **how)
     figure.update_layout(margin_r=70)
     return down(figure, "% of the step", rangemode="tozero")
 
@@ -271,8 +271,8 @@ def precision(report: Report) -> go.Figure | None:
     for place, dtype in enumerate(dict.fromkeys(p.dtype for p in rows)):
         mine = {p.engine: p.fraction for p in rows if p.dtype == dtype}
         texts = [percent(mine[n]) if n in mine else "" for n in names]
-        colour = COLOURS[place % len(COLOURS)] if dtype != "unknown" else "#bbbbbb"
-        bars(figure, [label(n) for n in names], [_pc(mine.get(n)) for n in names], texts, colour, name=label(dtype))
+        color = COLORS[place % len(COLORS)] if dtype != "unknown" else "#bbbbbb"
+        bars(figure, [label(n) for n in names], [_pc(mine.get(n)) for n in names], texts, color, name=label(dtype))
     return down(figure, "% of the engine's compute time", range=[0, 100])
 
 
@@ -291,10 +291,10 @@ def collectives(report: Report) -> go.Figure | None:
         "median transfer": [r.transfer_p50_ns for r in shown],
         "mean waiting": [r.wait_mean_ns for r in shown],
     }
-    for colour, (name, values) in zip(COLOURS, drawn.items(), strict=False):
+    for color, (name, values) in zip(COLORS, drawn.items(), strict=False):
         if any(v is not None for v in values):
             widths = [None if v is None else in_ms(v) for v in values]
-            bars(figure, names, widths, [duration(v) for v in values], colour, name=name)
+            bars(figure, names, widths, [duration(v) for v in values], color, name=name)
     return down(figure, "ms", rangemode="tozero")
 
 
@@ -309,7 +309,7 @@ def stragglers(report: Report) -> go.Figure | None:
     if not drawn:
         return None
     figure = blank(height=300, barmode="group")
-    for name, (values, colour) in drawn.items():
+    for name, (values, color) in drawn.items():
         figure.add_bar(
             name=name,
             x=[str(r.rank) for r in rows],
@@ -317,7 +317,7 @@ def stragglers(report: Report) -> go.Figure | None:
             text=[duration(v) for v in values],
             textposition="none",
             hoverinfo="name+x+text",
-            marker={"color": colour},
+            marker={"color": color},
         )
     figure.update_xaxes(title="rank", type="category")
     figure.update_yaxes(title="ms", rangemode="tozero")
@@ -350,10 +350,10 @@ def all_figures(report: Report) -> dict[str, Any]:
 
 def _lay(laid: _Laid, lane: str, step: StepRow, parts: Iterable[tuple[str, int, str]]) -> None:
     at = step.start_ns
-    for name, value, colour in parts:
+    for name, value, color in parts:
         share = percent(value / step.wall_ns) if step.wall_ns else ""
         text = f"step {step.step}: {name} {duration(value)}, {share} of {duration(step.wall_ns)}"
-        laid[name, colour].append((lane, at, value, text))
+        laid[name, color].append((lane, at, value, text))
         at += value
 
 
@@ -361,9 +361,9 @@ def _host_parts(step: StepRow) -> list[tuple[str, int, str]]:
     if step.host_working_ns is None:
         return []
     return [
-        ("host working", step.host_working_ns, HOST_COLOURS["host working"]),
-        ("host blocked", step.host_blocked_ns or 0, HOST_COLOURS["host blocked"]),
-        ("no operator running", step.no_operator_ns or 0, HOST_COLOURS["no operator running"]),
+        ("host working", step.host_working_ns, HOST_COLORS["host working"]),
+        ("host blocked", step.host_blocked_ns or 0, HOST_COLORS["host blocked"]),
+        ("no operator running", step.no_operator_ns or 0, HOST_COLORS["no operator running"]),
     ]
 
 
@@ -376,7 +376,7 @@ def _device_parts(step: StepRow, idle: dict[tuple[int, int], list[tuple[str, int
         ("exposed copy", step.exposed_copy_ns),
         *([("dispatch", step.dispatch_ns)] if step.dispatch_ns is not None else []),
     )
-    busy = [(name, value or 0, DEVICE_COLOURS[name]) for name, value in kinds]
+    busy = [(name, value or 0, DEVICE_COLORS[name]) for name, value in kinds]
     causes = sorted(idle.get((step.rank, step.step), []), key=lambda pair: (-pair[1], pair[0]))
     return busy + [(f"idle: {CAUSE[cause]}", ns, CAUSE_COLOURS[cause]) for cause, ns in causes]
 

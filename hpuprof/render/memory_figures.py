@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpuprof.model.tables import MemoryPoint
-from hpuprof.render.drawing import COLOURS, bars, blank, down, in_ms, rows_of
+from hpuprof.render.drawing import COLORS, bars, blank, down, in_ms, rows_of
 from hpuprof.render.formats import size
 from hpuprof.report.model import Report
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MAX_CURVE_RANKS = 8
-"""Ranks with a curve: as many as there are distinguishable colours."""
+"""Ranks with a curve: as many as there are distinguishable colors."""
 _OFF_SCALE = 4
 """Times the largest allocated total: a reserved total beyond it would press the curves of allocations flat."""
 
@@ -27,12 +27,12 @@ def memory(report: Report) -> go.Figure | None:
         return None
     mine = [m for m in rows if m.space == spaces[0]][:64]
     figure = blank(height=130 + 44 * len(mine), barmode="group")
-    for what, column, colour in (("allocated", "peak_allocated_bytes", 0), ("reserved", "peak_reserved_bytes", 1)):
+    for what, column, color in (("allocated", "peak_allocated_bytes", 0), ("reserved", "peak_reserved_bytes", 1)):
         values = [getattr(m, column) for m in mine]
         if any(values):
             widths = [None if v is None else v / 1e6 for v in values]
             names, name = [f"rank {m.rank}" for m in mine], f"peak {what}, {spaces[0]}"
-            bars(figure, names, widths, [size(v) for v in values], COLOURS[colour], name=name)
+            bars(figure, names, widths, [size(v) for v in values], COLORS[color], name=name)
     return down(figure, "MB", rangemode="tozero")
 
 
@@ -54,9 +54,9 @@ def memory_over_time(report: Report) -> go.Figure | None:
     in_legend: set[str] = set()
     for place, space in enumerate(spaces):
         axis = "" if place == 0 else str(place + 1)
-        for colour, rank in zip(COLOURS, sorted(ranks), strict=False):
+        for color, rank in zip(COLORS, sorted(ranks), strict=False):
             who = f"rank {rank}" if len(ranks) > 1 else ""
-            for line in _lines(curves.get((space, rank), []), who, colour):
+            for line in _lines(curves.get((space, rank), []), who, color):
                 entry = line["name"]
                 visible = "legendonly" if hidden and entry == "reserved" else True
                 figure.add_scatter(**line, visible=visible, showlegend=entry not in in_legend, yaxis=f"y{axis}")
@@ -80,7 +80,7 @@ def _off_scale(points: Sequence[MemoryPoint]) -> bool:
     return any((p.reserved_bytes or 0) > _OFF_SCALE * top for p in points)
 
 
-def _lines(points: Sequence[MemoryPoint], who: str, colour: str) -> Iterator[dict[str, Any]]:
+def _lines(points: Sequence[MemoryPoint], who: str, color: str) -> Iterator[dict[str, Any]]:
     """Yield the curves of one rank in one space."""
     for what, column, dash in (("allocated", "allocated_bytes", "solid"), ("reserved", "reserved_bytes", "dot")):
         values = [getattr(p, column) for p in points]
@@ -93,7 +93,7 @@ def _lines(points: Sequence[MemoryPoint], who: str, colour: str) -> Iterator[dic
             "legendgroup": entry,
             "legendrank": 1000 + reserved,
             "mode": "lines",
-            "line": {"shape": "hv", "color": colour, "dash": dash, "width": 2},
+            "line": {"shape": "hv", "color": color, "dash": dash, "width": 2},
             "x": [in_ms(p.start_ns) for p in points],
             "y": [None if v is None else v / 1e6 for v in values],
             "text": [f"{who} {size(v)} {what}".strip() for v in values],

@@ -20,7 +20,7 @@ _TEMPLATES = "hpuprof.render"
 FOLDER = "templates"
 
 # plotly.js with the traces of plane axes alone (bar, scatter, heatmap), a third of what the plotly package carries.
-# From npm, plotly.js-cartesian-dist-min 4.1.1, unchanged; its licence lies beside it.
+# From npm, plotly.js-cartesian-dist-min 4.1.1, unchanged; its license lies beside it.
 PLOTLY_JS = "plotly-cartesian.min.js"
 
 
@@ -30,7 +30,7 @@ def fill_page(name: str, figures: Mapping[str, Any], **values: object) -> str:
     Every text is escaped and loses its control characters. Raises MissingDependencyError when plotly is missing.
     """
     scripts = _scripts(drawn=bool(figures))
-    return _filled(
+    return filled(
         name,
         policy=_trusted(" ".join(f"'sha256-{digest}'" for digest in script_hashes(drawn=bool(figures)))),
         heights={name: figure.layout.height for name, figure in figures.items()},
@@ -59,7 +59,8 @@ def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _filled(name: str, **values: object) -> str:
+def filled(name: str, **values: object) -> str:
+    """Return a template filled with values; every text is escaped and loses its control characters."""
     import jinja2
     from markupsafe import Markup
 

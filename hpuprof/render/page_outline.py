@@ -47,7 +47,7 @@ BEFORE_GRAPH_MODE = (
         "remedies",
         "Remedies",
         tables="plan",
-        lead="Each played on the recorded steps, without the profiler: alone, and those of the plan after the lines "
+        lead="Each simulated on the recorded steps, without the profiler: alone, and those of the plan after the lines "
         "above them.",
     ),
     Outline("operators", "Operators and host", tables="operators utilisation actions threads"),
@@ -95,7 +95,7 @@ _CHARTS = (
         "Small multiples: predicted step time with 100, 75, 50, 25 and 0 % of the time of one operator, kernel or host "
         "range each, with the 90 % interval of the gain.",
         "Where a line is flat on the left, still faster gains nothing; one that is flat everywhere is not worth "
-        "optimising. The 12 that could gain most.",
+        "optimizing. The 12 that could gain most.",
     ),
     Chart(
         "ranks_by_steps",

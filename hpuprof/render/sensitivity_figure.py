@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpuprof.model.tables import SensitivityRow
-from hpuprof.render.drawing import COLOURS, blank, in_ms, label, spread
+from hpuprof.render.drawing import COLORS, blank, in_ms, label, spread
 from hpuprof.render.formats import duration, percent
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
@@ -42,7 +42,7 @@ def sensitivity(report: Report) -> go.Figure | None:
             y=[in_ms(middle) for middle, _, _ in steps],
             error_y=spread(*zip(*steps, strict=True)),
             mode="lines+markers",
-            line={"color": COLOURS[0]},
+            line={"color": COLORS[0]},
             hovertext=[
                 f"{label(row.what)}, {percent(level / 100)} of its {duration(row.total_ns)}: step {duration(middle)}"
                 for level, (middle, _, _) in zip(_LEVELS, steps, strict=True)

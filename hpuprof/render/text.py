@@ -1,4 +1,4 @@
-"""The report as text for terminals: plain when piped, coloured on a terminal, never wider than asked."""
+"""The report as text for terminals: plain when piped, colored on a terminal, never wider than asked."""
 
 from __future__ import annotations
 

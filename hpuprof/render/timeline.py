@@ -47,7 +47,7 @@ def checked_text(checked: list[Checked]) -> str:
                 word = "note: " if problem.severity == "note" else ""
                 lines.append(_wrapped(f"{word}{number(problem.count)} × {clean(problem.text)}"))
             fixes = dict.fromkeys(p.fix for p in found if p.fix and p.severity != "note")
-            lines += [f"      mend: {clean(fix)}" for fix in fixes]
+            lines += [f"      fix: {clean(fix)}" for fix in fixes]
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
 

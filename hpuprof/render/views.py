@@ -15,7 +15,7 @@ RANKS_ON_PAGE = 1024
 _VIEWS = (
     View(
         "plan",
-        "Remedies, priced",
+        "All fixes, with estimates",
         "order=# title where alone_low_ns=alone_at_least alone_ns alone_high_ns=alone_at_most before_ns "
         "gain_low_ns=at_least gain_ns gain_high_ns=at_most after_ns then reason",
         id="plan-table",

@@ -34,7 +34,7 @@ from hpuprof.report.rule import Context
 from hpuprof.what_if.critical_rows import in_steps_of
 
 APART = 1.1
-"""How many times as long typical steps of a window must be as those of another to be told apart; by judgement, as of a
+"""How many times as long typical steps of a window must be as those of another to be told apart; by judgment, as of a
 log of steps against its windows (HP181)."""
 _DIGITS = 9  # of a window's number
 

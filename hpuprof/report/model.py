@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from hpuprof.errors import UnknownNameError, UsageError
+from hpuprof.faces import notebook_html
 from hpuprof.model.answer import Answer, GraphLine
 from hpuprof.model.metrics import METRICS, Metric
 from hpuprof.model.prediction import GraphMode
@@ -141,6 +142,9 @@ class Report:
 
     def __repr__(self) -> str:
         return f"<Report of {len(self.data.files)} files: {self.data.headline.sentence}>"
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self, "report_html")
 
     @property
     def headline(self) -> Headline:

@@ -20,7 +20,7 @@ from hpuprof.ranks.rank_tables import Main
 from hpuprof.report.rule import Context, Found, Rule, percent
 
 SHOWN = 0.02
-"""Share of the mean step from which pauses are told of, by judgement: means of equal runs differ by more."""
+"""Share of the mean step from which pauses are told of, by judgment: means of equal runs differ by more."""
 _FIXES = {
     "data loading": (
         "Load batches ahead: the loader runs dry",

@@ -13,13 +13,13 @@ from hpuprof.ranks.naming import COST_SHARE, WAIT_SHARE
 from hpuprof.report.rule import Context, Found, Rule, percent
 
 UNEVEN_INPUT = 0.1
-"""From this far above the median rank's, a rank's input share counts as uneven, by judgement."""
+"""From this far above the median rank's, a rank's input share counts as uneven, by judgment."""
 UNEXPLAINED = 0.05
-"""From this share of all ranks' time on, waiting is told of although nobody is named, by judgement."""
+"""From this share of all ranks' time on, waiting is told of although nobody is named, by judgment."""
 EXPLAINS = 0.5
 """A cause explains waiting if removing it saves at least this share of it: more than is left."""
 BLAMED = 0.1
-"""Ranks that cause at least this share of the waiting are named, by judgement."""
+"""Ranks that cause at least this share of the waiting are named, by judgment."""
 
 
 def _imbalance(context: Context, limit: float) -> Found | None:
@@ -62,7 +62,7 @@ DOING = {
 
 
 CHECK = {
-    "compute": "Check the clocks, temperature and neighbours of rank {rank}'s device, and whether it gets more work.",
+    "compute": "Check the clocks, temperature and neighbors of rank {rank}'s device, and whether it gets more work.",
     "input": "Check the disk or mount that rank {rank} reads from, its data-loader workers, and its CPU cores.",
     "copy": "Check what rank {rank} copies that the others do not, and how its device is attached.",
     "compile": "Check which shapes only rank {rank} sees: it compiles while the others wait.",
@@ -105,7 +105,7 @@ def _straggler(context: Context, _: float) -> Found | None:
     cost, then = context.across.cost, context.across.then
     if cost is None:
         waiting = context.value("collective_wait_fraction")
-        return Found(f"{name_of(row)} comes last {often}{why}; what it costs cannot be told", waiting, ranks, advice)
+        return Found(f"{name_of(row)} comes last {often}{why}; what it costs is not known", waiting, ranks, advice)
     said = f"{name_of(row)} holds the others back {often}{why}"
     if then is not None:
         second, alone = (
@@ -213,7 +213,7 @@ def _pipeline(context: Context, limit: float) -> Found | None:
     return Found(f"ranks wait {percent(bubble)} of the step for a peer to send{stages}", bubble)
 
 
-# Limits are by judgement, as those of steps, unless ranks/ gives them.
+# Limits are by judgment, as those of steps, unless ranks/ gives them.
 RANK_RULES: tuple[Rule, ...] = (
     Rule(
         code="HP214",
@@ -233,7 +233,7 @@ RANK_RULES: tuple[Rule, ...] = (
         meaning="The same rank, host, pipeline stage, group or link takes longer than its like in most steps, and the "
         "others wait for it.",
         advice="Find what it does longer than the others: check its data loading, its host, its device's clocks and "
-        "neighbours; of a link, its network; of a stage, how many layers it has.",
+        "neighbors; of a link, its network; of a stage, how many layers it has.",
         found_when="it works longer than its like beyond chance (a permutation test over the used steps at "
         f"{100 * LEVEL:g} %), and replayed at the pace of its like, alone or with another one, the job surely saves >= "
         "{limit} of the step; where steps cannot be replayed, a rank beyond chance that causes most waiting, if that "
@@ -290,7 +290,7 @@ RANK_RULES: tuple[Rule, ...] = (
     Rule(
         code="HP235",
         title="The pipeline has bubbles",
-        meaning="Stages wait for their neighbours to send.",
+        meaning="Stages wait for their neighbors to send.",
         advice="Use more micro-batches per step or an interleaved schedule, or move layers off the busiest stage.",
         found_when="pipeline_bubble_fraction >= {limit}",
         limit=0.1,

@@ -16,10 +16,10 @@ from hpuprof.cache import Cache, code_digest
 from hpuprof.report.model import ReportData
 
 LEAST_FILES = 16
-"""Fewer files are combined again; by judgement: that takes no longer than the interpreter needs to start."""
+"""Fewer files are combined again; by judgment: that takes no longer than the interpreter needs to start."""
 ENTRY_BYTES = 16 << 20
 INFLATED_BYTES = 64 << 20
-"""Limits of an entry, on disk and decoded, by judgement: the report of a thousand ranks has 2 MB (23 MB inflated)."""
+"""Limits of an entry, on disk and decoded, by judgment: the report of a thousand ranks has 2 MB (23 MB inflated)."""
 
 _ROOMS = ("ranks", "report")  # the others count in the keys of partials
 _LEVEL = 1  # of zlib: 6 takes five times as long for a third less

@@ -36,7 +36,7 @@ _MANGLED_OR_LONG = re.compile(
 )
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _TURNS = 0.45
-"""Share of neighbours of different kinds (a, A, 0, sign) in a random text: 0.62 of base 64, below 0.45 in long words of
+"""Share of neighbors of different kinds (a, A, 0, sign) in a random text: 0.62 of base 64, below 0.45 in long words of
 torch's names, such as FloatOrHalfToFused8BitRowwiseQuantizedSBFloatAvx2."""
 _AWS_TURNS = 0.3
 """The same for AWS's secret keys, which have 40 characters, a sign among them."""

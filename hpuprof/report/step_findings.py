@@ -17,9 +17,9 @@ from hpuprof.report.rule import Context, Found, Rule, percent
 MOSTLY = 0.5
 """From this share of the copying on, one kind of copies decides what to do."""
 WORTH_OVERLAPPING = 0.1
-"""Compute of at least this share of the step is worth hiding copies behind, by judgement."""
+"""Compute of at least this share of the step is worth hiding copies behind, by judgment."""
 IN_LAYERS = 0.25
-"""From this share of the all-reduces' time in forward, they are the layers' own. By judgement: tensor parallelism has
+"""From this share of the all-reduces' time in forward, they are the layers' own. By judgment: tensor parallelism has
 half of them there, data parallelism hardly any."""
 TENSOR_PARALLEL = (
     "Layers wait for these collectives (tensor or expert parallelism), so overlap with backward does not apply: keep "
@@ -191,7 +191,7 @@ def _idle_rule(code: str, causes: Cause | tuple[Cause, ...], during: str, *, lim
     )
 
 
-# Limits are by judgement, not measured, unless a comment says otherwise: 1 to 5 % of the step where a line or two of
+# Limits are by judgment, not measured, unless a comment says otherwise: 1 to 5 % of the step where a line or two of
 # the script fixes it, 10 % where the fix takes more work.
 STEP_RULES: tuple[Rule, ...] = (
     _idle_rule(
@@ -310,7 +310,7 @@ STEP_RULES: tuple[Rule, ...] = (
     Rule(
         code="HP211",
         title="Memory is allocated inside steps",
-        meaning="Allocating and freeing device memory synchronises the device.",
+        meaning="Allocating and freeing device memory synchronizes the device.",
         advice="Let the caching allocator warm up; avoid empty_cache() and changing shapes.",
         found_when=f"host path in allocation and free >= {{limit}} and < {100 * ALLOCATOR_FIRST:g} % of the step",
         limit=0.01,
@@ -339,8 +339,8 @@ STEP_RULES: tuple[Rule, ...] = (
     _idle_rule(
         "HP215",
         Cause.SYNCHRONISE,
-        "synchronisation",
-        title="Explicit synchronisation stalls the device",
+        "synchronization",
+        title="Explicit synchronization stalls the device",
         meaning="The host waits for the device and launches nothing meanwhile.",
         advice="Remove synchronize() calls from the step; time with events.",
         limit=0.03,
@@ -369,9 +369,9 @@ STEP_RULES: tuple[Rule, ...] = (
     Rule(
         code="HP218",
         title="The allocator works without its cache",
-        meaning="Memory goes back to the driver and comes from it again in every step, and both synchronise the "
+        meaning="Memory goes back to the driver and comes from it again in every step, and both synchronize the "
         "device: the cache is off, is emptied, or fails for lack of memory and retries. No launch overhead, and "
-        "graphs cannot be captured without the cache: this comes before every other remedy.",
+        "graphs cannot be captured without the cache: this comes before every other fix.",
         advice="Leave the allocator's cache on and remove empty_cache() from the step. If the cache is on, memory is "
         "short or fragmented: keep shapes static, or use a smaller batch.",
         found_when="host path in allocation and free >= {limit} of the step",

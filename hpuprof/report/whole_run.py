@@ -25,9 +25,9 @@ APART = 0.1
 """By what share steps near the windows differ from the run's before this is said."""
 GROWTH = 0.05
 LEAST_GROWTH_BYTES = 32 << 20
-"""Growth of memory that is reported: both this share of it and this much; by judgement."""
+"""Growth of memory that is reported: both this share of it and this much; by judgment."""
 SWITCHES = 100.0
-"""Involuntary context switches a second and rank from which threads count as in each other's way; by judgement."""
+"""Involuntary context switches a second and rank from which threads count as in each other's way; by judgment."""
 
 
 class WholeRun(msgspec.Struct, frozen=True):

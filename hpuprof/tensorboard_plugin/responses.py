@@ -22,7 +22,7 @@ COLUMNS = (
     {"name": "ranks", "title": "ranks", "number": True},
     {"name": "files", "title": "files", "number": True},
 )
-"""Columns of the runs table, each a cell of every analysed run; a run's page shows those that are a `number`."""
+"""Columns of the runs table, each a cell of every analyzed run; a run's page shows those that are a `number`."""
 
 
 def run_row(state: RunState) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Finds runs below a log directory and keeps their reports: analyses in the background, again on changes.
+"""Finds runs below a log directory and keeps their reports: analyzes in the background, again on changes.
 
 A run is a directory that holds traces itself, as in the stock tab. Names of runs are looked up, never joined to a path;
 links that lead out of the log directory are not followed.
@@ -20,7 +20,7 @@ from hpuprof.errors import MEMORY_HINT, HpuprofError, NoTracesFoundError, TraceF
 from hpuprof.naming import is_trace_name
 from hpuprof.report.model import Report
 
-Status = Literal["waiting", "analysing", "done", "failed"]
+Status = Literal["waiting", "analyzing", "done", "failed"]
 _SUFFIXES = (".json", ".json.gz", ".csv")
 SETTLED_S = 2.0
 """A file that changed less than this long ago may still be written."""
@@ -128,7 +128,7 @@ class Runs:
         return False
 
     def refresh(self) -> None:
-        """Look for runs once and analyse what is new or has changed."""
+        """Look for runs once and analyze what is new or has changed."""
         found = dict(self._search())
         with self._lock:
             for name in [n for n in self._states if n not in found]:
@@ -181,12 +181,12 @@ class Runs:
             self._put(replace(state, progress="being written"))
             return
         count, done = len(state.files), 0
-        self._put(replace(state, status="analysing", progress=f"0 of {count} files"))
+        self._put(replace(state, status="analyzing", progress=f"0 of {count} files"))
 
         def progress(_: str) -> None:
             nonlocal done
             done += 1
-            self._put(replace(state, status="analysing", progress=f"{done} of {count} files"))
+            self._put(replace(state, status="analyzing", progress=f"{done} of {count} files"))
 
         try:
             report = self._analyze([f.path for f in state.files], progress)

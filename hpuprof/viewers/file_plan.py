@@ -23,14 +23,14 @@ LEFT_OUT, SLICE, FLOW, COUNTER, ASYNC, INSTANT, LONE_END = range(7)
 FRAME, DEVICE, ANNOTATION, WAIT = range(4)
 GROUP_NAMES = {FRAME: "", DEVICE: "device", ANNOTATION: "annotations", WAIT: "waits"}
 # Names that chrome://tracing knows; any other makes it reject the file (catapult, color_scheme.html).
-_COLOURS = """
+_COLORS = """
 thread_state_uninterruptible thread_state_iowait thread_state_running thread_state_runnable thread_state_sleeping
 thread_state_unknown background_memory_dump light_memory_dump detailed_memory_dump vsync_highlight_color generic_work
 good bad terrible black grey white yellow olive rail_response rail_animation rail_idle rail_load startup
 heap_dump_stack_frame heap_dump_object_type heap_dump_child_node_arrow cq_build_running cq_build_passed
 cq_build_failed cq_build_abandoned cq_build_attempt_runnig cq_build_attempt_passed cq_build_attempt_failed
 """
-COLOURS = frozenset(_COLOURS.split())
+COLORS = frozenset(_COLORS.split())
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,6 @@ def arguments(row: WholeEvent) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def known_colour(colour: Any) -> bool:
+def known_color(color: Any) -> bool:
     """Whether chrome://tracing knows a row's `cname`, which may be of any JSON type."""
-    return isinstance(colour, str) and colour in COLOURS
+    return isinstance(color, str) and color in COLORS

@@ -61,7 +61,7 @@ def spread(start: Sequence[int], end: Sequence[int]) -> list[int]:
 def nest(start: Sequence[int], end: Sequence[int]) -> list[int]:
     """Assign each slice the first lane on which it nests.
 
-    Not always the fewest lanes: that is the colouring of circle graphs, which is NP-hard. Slices that already nest need
+    Not always the fewest lanes: that is the coloring of circle graphs, which is NP-hard. Slices that already nest need
     one.
     """
     stacks: list[list[int]] = []

@@ -22,7 +22,7 @@ from hpuprof.ingest.dialect_rows import row_rule
 from hpuprof.ingest.discover import identity_inside
 from hpuprof.ingest.enough_memory import enough_memory
 from hpuprof.ingest.impossible_rows import MAX_SPAN_NS, strays
-from hpuprof.ingest.normalise import base_ns
+from hpuprof.ingest.normalize import base_ns
 from hpuprof.ingest.pairing import END_OF_TRACK, pair
 from hpuprof.ingest.recover import Note
 from hpuprof.ingest.row_reader import RowReader

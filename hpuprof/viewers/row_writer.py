@@ -25,7 +25,7 @@ from hpuprof.viewers.file_plan import (
     Columns,
     FilePlan,
     arguments,
-    known_colour,
+    known_color,
     text,
 )
 from hpuprof.viewers.output import Segment, members, write_segment
@@ -159,7 +159,7 @@ def _harmless(row: WholeEvent) -> None:
         row.name = text(row.name)
     if row.cat.__class__ is not str and row.cat is not UNSET:
         row.cat = text(row.cat)
-    if row.cname is not UNSET and not known_colour(row.cname):
+    if row.cname is not UNSET and not known_color(row.cname):
         row.cname = UNSET
     if row.tts is not UNSET or row.tdur is not UNSET:
         row.tts, row.tdur = _number(row.tts), _number(row.tdur)

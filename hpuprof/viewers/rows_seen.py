@@ -12,7 +12,7 @@ import numpy as np
 from hpuprof.ingest.columns import Interner, whole
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.arrays import Ints
-from hpuprof.viewers.file_plan import arguments, known_colour
+from hpuprof.viewers.file_plan import arguments, known_color
 from hpuprof.viewers.nesting import Micros
 from hpuprof.viewers.stock_tab import StockTab
 
@@ -67,8 +67,8 @@ class RowsSeen:
             seen["unnamed" if row.name is UNSET else "name_no_text"] += 1
         if row.cat is not UNSET and not isinstance(row.cat, str):
             seen["cat_no_text"] += 1
-        if row.cname is not UNSET and not known_colour(row.cname):
-            seen["colour"] += 1
+        if row.cname is not UNSET and not known_color(row.cname):
+            seen["color"] += 1
         for value, what in ((row.pid, "pid"), (row.tid, "tid")):
             number = whole(value) if value is not UNSET else None
             if value is UNSET or value is None:

@@ -81,7 +81,7 @@ class StockTab:
 
     def _slice(self, row: WholeEvent, name: str, ts: float) -> None:
         if not isinstance(row.cat, str):
-            self.seen["uncategorised"] += 1
+            self.seen["uncategorized"] += 1
             return
         cat = row.cat.lower()
         self.seen["launches"] += cat in _LAUNCHES

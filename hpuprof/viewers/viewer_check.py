@@ -58,7 +58,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     ]
     count: Annotated[int, Meta(description="Affected rows, arrows or places.")]
     text: Annotated[str, Meta(description="What happens and why.")]
-    fix: Annotated[str, Meta(description="A command that fixes it, or another remedy; empty when nothing helps.")]
+    fix: Annotated[str, Meta(description="A command that fixes it, or another way; empty when nothing helps.")]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,7 +276,7 @@ def _viewer_rows(report: _Report, rows: RowsSeen) -> None:
     seen, add = rows.seen, report.add
     bad = seen["unnamed"] + seen["name_no_text"] + seen["cat_no_text"]
     add(CHROME, FAILS, bad, "rows whose name or category is not a string abort loading (TypeError)")
-    add(CHROME, FAILS, seen["colour"], "rows with an unknown colour (cname) abort loading")
+    add(CHROME, FAILS, seen["color"], "rows with an unknown color (cname) abort loading")
     add(CHROME, FAILS, seen["metadata_without_args"], "metadata rows without arguments abort loading")
     add(CHROME, LOSES, seen["no_pid"], "rows without a process")
     add(TIMELINES, LOSES, seen["timeless"], "rows without a timestamp", fix="")
@@ -308,7 +308,7 @@ def _tensorboard(report: _Report, log: DecodeLog, rows: RowsSeen, plan: FilePlan
     if not is_trace_name(name):
         add(FAILS, 1, "the name does not end in .pt.trace.json[.gz], so the tab does not find it", "rename it")
     add(FAILS, seen["unnamed"], "rows whose name is not a string abort loading")
-    add(FAILS, seen["uncategorised"] + seen["endless"], "rows without category or duration abort loading")
+    add(FAILS, seen["uncategorized"] + seen["endless"], "rows without category or duration abort loading")
     add(FAILS, seen["text_stamp"], "rows whose timestamp is not a number abort loading")
     add(FAILS, seen["args"] + seen["identifiers"], "rows whose arguments it cannot use abort loading")
     add(FAILS, seen["host_tid"], "host rows whose thread is not a number abort loading")
@@ -329,7 +329,7 @@ def _tensorboard(report: _Report, log: DecodeLog, rows: RowsSeen, plan: FilePlan
     if not kernels + seen["copies"]:
         add(LOSES, seen["hidden"], "device rows in a category that it ignores: no device in any view")
     if kernels and tab.without_device():
-        add(LOSES, kernels, "kernels without a device number: no GPU summary and no utilisation")
+        add(LOSES, kernels, "kernels without a device number: no GPU summary and no utilization")
     if kernels and not tab.linked():
         what = "launch calls in a category that it ignores" if seen["launches"] else "kernels that name no launch call"
         add(LOSES, seen["launches"] or kernels, f"{what}: operators show no device time")

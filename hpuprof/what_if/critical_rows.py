@@ -94,7 +94,7 @@ def critical_rows(base: Base) -> list[CriticalRow]:
     solved = sorted(order, key=lambda i: (-mean[i], labels[i]))[:MOST]
     drag = {i: base.step_without(i) if i < every else base.step_without_module(i - every) for i in solved}
     now = base.period.step_ns
-    # Long parts that set nothing are the ones that look worth optimising and are not.
+    # Long parts that set nothing are the ones that look worth optimizing and are not.
     idle = [i for i in longest(base, total) if not time[i].any()]
     own, modules = [i for i in order if i < every], [i for i in order if i >= every]
     rows = [

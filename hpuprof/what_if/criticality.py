@@ -19,7 +19,7 @@ from hpuprof.what_if.slack import slack
 from hpuprof.what_if.step_model import StepModel
 
 SAMPLES = 8
-"""Samples of a prediction that are looked at, by judgement: more of them cost more than reading the file."""
+"""Samples of a prediction that are looked at, by judgment: more of them cost more than reading the file."""
 LAUNCH, GAP, LANE, RETURN = range(len(LATENCIES))
 
 

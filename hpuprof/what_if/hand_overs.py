@@ -26,7 +26,7 @@ from hpuprof.what_if.launched_rows import LaunchedRows
 FULL_RATIO = 1.5
 """Ratio to a usual launch above which a launch may have waited for room in the queue."""
 USUAL = 10
-"""Percentile of the launches' lengths that is usual: where the device is behind, most of them wait. By judgement."""
+"""Percentile of the launches' lengths that is usual: where the device is behind, most of them wait. By judgment."""
 NEAR_NS = 30_000
 """A unit that ended at most so long before a launch returned made room for it."""
 

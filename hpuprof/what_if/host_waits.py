@@ -11,7 +11,7 @@ from hpuprof.model.intervals import measure
 from hpuprof.what_if.event_waits import RecordedWaits
 from hpuprof.what_if.launched_rows import LaunchedRows
 
-WAITED = 30_000.0  # ns before the end of a synchronising call within which a row's end explains it
+WAITED = 30_000.0  # ns before the end of a synchronizing call within which a row's end explains it
 LATE = 2_000  # ns by which a row may end after the return of the call that waited for it
 
 

@@ -20,7 +20,7 @@ from hpuprof.what_if.profiling_cost import FASTEST, LEAST, MOST, PRIOR_MEDIAN, S
 from hpuprof.what_if.uncertainty import NORMAL_95, UNKNOWNS, Drawn
 
 OVERHEADS = (LEAST, 1.0, PRIOR_MEDIAN, 4.0, 6.0, 9.0, MOST)
-"""Multiples of the nominal cost of profiling. By judgement denser where the prior is."""
+"""Multiples of the nominal cost of profiling. By judgment denser where the prior is."""
 _CONSTANTS = {"replay": 1, "replay_per_launch": 2, "graph_gap": 3, "input_copy": 5}
 """Constants and their rows of uniform numbers."""
 _SCALES, _COPIES = 4, 6

@@ -16,11 +16,11 @@ from hpuprof.what_if.period import steady_step
 from hpuprof.what_if.play import HostWork, Weights
 
 LENGTHS = range(2, 9)
-"""Kernels in a sequence, by judgement: compilers rarely fuse more launches into one."""
+"""Kernels in a sequence, by judgment: compilers rarely fuse more launches into one."""
 LEAST = 2
 """Occurrences that make a sequence frequent."""
 MOST = 5
-"""Sequences shown, by judgement: each is a schedule to sort."""
+"""Sequences shown, by judgment: each is a schedule to sort."""
 _CANDIDATES = 40
 
 

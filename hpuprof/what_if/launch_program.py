@@ -392,11 +392,11 @@ def _other_threads(view: RankView, path: Mask) -> float:
 
 
 def _choose_steps(view: RankView, launches: Ints, starts: Ints) -> Ints:
-    """Return the steps to simulate: a run of neighbours, if need be cut to the limits (at least one step).
+    """Return the steps to simulate: a run of neighbors, if need be cut to the limits (at least one step).
 
     The cut takes the run whose mean is closest to that of all used steps, and of those the one nearest the middle.
     """
-    steps, used = view.steps, neighbours(view, waits_for_device(view.hosts))
+    steps, used = view.steps, neighbors(view, waits_for_device(view.hosts))
     if not len(used):
         return used
     count = np.sort(launches)
@@ -419,7 +419,7 @@ def waits_for_device(hosts: HostTime) -> Intervals:
     return union_of(*(hosts.blocked_by[kind] for kind in ("sync", "queue", "join", "copy")))
 
 
-def neighbours(view: RankView, waiting: Intervals) -> Ints:
+def neighbors(view: RankView, waiting: Intervals) -> Ints:
     """Return the longest run of consecutive steps that are used, or unused only because they waited for the device.
 
     Those launched as much device work as the used ones, communication that another rank's pause lengthens included, and

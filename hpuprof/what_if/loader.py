@@ -23,17 +23,17 @@ from hpuprof.what_if.uncertainty import SAMPLES, SEED
 
 HAND_OVER = (100_000.0, 1_200_000.0)
 """What the main thread needs to take a finished batch from a worker [ns]: 1.0 to 1.7 ms measured with torch 2.13 on two
-busy cores, 70 µs and 1.4 ms in public recordings; any value between is as likely as any other, by judgement."""
+busy cores, 70 µs and 1.4 ms in public recordings; any value between is as likely as any other, by judgment."""
 QUICKER, LONGER = 2, 4
-"""Powers by which hand-overs beyond that range become less likely; by judgement."""
+"""Powers by which hand-overs beyond that range become less likely; by judgment."""
 FASTEST, SLOWEST = 30.0, 4.0
 """A batch comes up to so many times as often as the step needs one, or as seldom, any ratio as likely as any other; by
-judgement."""
+judgment."""
 HICCUPS, SCATTER = 0.005, 0.1
 """Shares of the time between fetches and of the quickest one by which the others exceed it on the mean, although nobody
-waits; by judgement."""
+waits; by judgment."""
 EVEN = 0.5
-"""Probability that workers who are waited for deliver evenly, so that no fetch finds a batch; by judgement."""
+"""Probability that workers who are waited for deliver evenly, so that no fetch finds a batch; by judgment."""
 MOST_TOLD = 7.0
 """Most that the variation of fetches changes the logarithm of the odds."""
 MOST_BATCHES = 1_000_000

@@ -26,18 +26,18 @@ PRIOR_MEDIAN, PRIOR_HIGH = 2.5, 8.9
 """Median and 95th percentile, log-normal. Five recordings whose step time without the profiler was measured needed 1.1
 (U-Net, RTX 3090), 3.4 and 3.6 (vLLM decode, RTX 3060), 5.4 and 6.8 (transformers decode, two boxes): a standard
 deviation of the logarithm of 0.70, and 0.77 for a sixth, as five do not tell the mean. The median lies between
-torch's own benchmarks (about 1) and theirs (3.5), by judgement."""
+torch's own benchmarks (about 1) and theirs (3.5), by judgment."""
 CALIBRATED_HIGH = 1.4
-"""95th percentile once this machine's costs are measured (median 1). By judgement: rows differ in a real program."""
+"""95th percentile once this machine's costs are measured (median 1). By judgment: rows differ in a real program."""
 LEAST, MOST = 0.05, 16.0
 """Range of the multiples."""
 WINDOW = 32
-"""Neighbouring rows whose costs average out; by judgement."""
+"""Neighboring rows whose costs average out; by judgment."""
 DENSE = 10
 """Percentile of the windows by time per cost that bounds the cost of a row: in the densest windows little but
-profiling happens. By judgement not the smallest: rows differ in cost."""
+profiling happens. By judgment not the smallest: rows differ in cost."""
 SOFT = 0.25
-"""Relative error of that bound; by judgement."""
+"""Relative error of that bound; by judgment."""
 OTHER_HOST = 0.02
 """Probability of a host that is slower, and of one that is faster, than any cost of profiling explains."""
 SLOWEST, FASTEST = 2.5, 0.25
@@ -126,7 +126,7 @@ def log_density(prior: ProfilingPrior, multiples: Floats) -> Floats:
 def row_bound(view: RankView, row_costs: Floats, windows: tuple[Ints, Ints]) -> float | None:
     """Return how many times the nominal cost the rows of the host path can have cost; None with too few rows.
 
-    Of `WINDOW` neighbouring rows of a track, the time from the first to behind the last over their nominal cost: work
+    Of `WINDOW` neighboring rows of a track, the time from the first to behind the last over their nominal cost: work
     and waiting make it larger, never smaller. The percentile `DENSE` of all windows counts.
     """
     host, (low, high) = view.trace.host, windows

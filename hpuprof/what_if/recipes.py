@@ -25,7 +25,7 @@ from hpuprof.model.intervals import Intervals, contains, intersect, measure, sub
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.constants import PROFILER_ROWS
-from hpuprof.what_if.launch_program import neighbours, waits_for_device
+from hpuprof.what_if.launch_program import neighbors, waits_for_device
 
 COARSE = 2_000
 """Stamps in whole microseconds: an end may read up to 2 µs early."""
@@ -134,7 +134,7 @@ def build_recipes(view: RankView) -> RecipeProgram | None:
     builds = outermost(trace, np.flatnonzero(path & (host.activity == Activity.GRAPH_BUILD)))
     launching = union(host.start[calls[~on_path]], host.end[calls[~on_path]])
     joining = intersect(union(host.start[builds], host.end[builds]), launching)
-    chosen = neighbours(view, union_of(waits_for_device(hosts), joining))
+    chosen = neighbors(view, union_of(waits_for_device(hosts), joining))
     held = int(np.isin(steps.holding(host.start[np.concatenate([builds, calls[on_path]])]), chosen).sum())
     chosen = steps.cut(chosen, max(1, len(chosen) * MAX_ACTIONS // max(held, MAX_ACTIONS)))
     low, high = steps.start[chosen], steps.end[chosen]

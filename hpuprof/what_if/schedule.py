@@ -237,7 +237,7 @@ def _topology(*columns: bytes) -> Topology:
     number = np.empty(len(key), dtype=np.int64)
     number[sequence] = np.arange(len(key))
     chain = np.concatenate([thread, lane + THREADS])
-    previous, after = _neighbours(thread, place)
+    previous, after = _neighbors(thread, place)
     returns = any_of(kind, RETURNS)
     behind = np.where(kind == Wait.HANDED, waiting, -1)
     behind[returns] = after[waiting[returns]]
@@ -254,7 +254,7 @@ def _topology(*columns: bytes) -> Topology:
     return Topology(graph, placed[:count], placed[count:], at[: len(call)], at[len(call) :], previous, after, behind)
 
 
-def _neighbours(thread: Ints, place: Ints) -> tuple[Ints, Ints]:
+def _neighbors(thread: Ints, place: Ints) -> tuple[Ints, Ints]:
     """Return the calls before and after each call on its thread, -1 for none."""
     order = np.lexsort((place, thread))
     same = thread[order][1:] == thread[order][:-1]

@@ -1,4 +1,4 @@
-"""The step time over the speed of one part of the steps: what is worth optimising, and from where on it is not."""
+"""The step time over the speed of one part of the steps: what is worth optimizing, and from where on it is not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpuprof.what_if.criticality import Base
 LEVELS = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Shares of a part's time."""
 _FLAT = 0.01
-"""Share of the whole gain that counts as none, by judgement: less than the noise of a step time."""
+"""Share of the whole gain that counts as none, by judgment: less than the noise of a step time."""
 _TIE = 1e-6  # of the step: weights are rounded
 
 

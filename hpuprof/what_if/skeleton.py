@@ -19,8 +19,8 @@ from hpuprof.what_if.schedule import Schedule
 
 MAX_COLLECTIVES = 128
 """Collectives per step above which ranks are not played together."""
-NEIGHBOURS = 8
-"""Collectives before one over which paths to it are looked for; by judgement more than groups take turns."""
+NEIGHBORS = 8
+"""Collectives before one over which paths to it are looked for; by judgment more than groups take turns."""
 
 
 class Collectives(Struct, frozen=True, eq=False):
@@ -113,7 +113,7 @@ def _needed(after: Floats) -> tuple[Ints, Ints]:
     """Return the entries (k, j) that no path over one of the collectives before k gives already, in any sample."""
     keep: Mask = np.any(after > NEVER, axis=2)
     for k, later in enumerate(after):
-        for between in range(max(0, k - NEIGHBOURS), k):
+        for between in range(max(0, k - NEIGHBORS), k):
             over = later[between] + after[between]
             keep[k] &= (over < later - 1.0).any(axis=1)
     found = np.nonzero(keep)

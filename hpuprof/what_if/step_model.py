@@ -163,7 +163,7 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
             waits=waits,
             waits_reading=reading,
             waits_uploading=uploading,
-            kernel_scale=self._favourable(),
+            kernel_scale=self._favorable(),
             critical_ns=float(pace(alone, Sample.unchanged(), host=False).step_times.mean()),
             host_ns=eager.host_per_step(slice(None)),
         )
@@ -199,7 +199,7 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         timed = self.view.steps.timed
         return Intervals(timed.start[self.positions], timed.end[self.positions])
 
-    def _favourable(self) -> float:
+    def _favorable(self) -> float:
         """Return by which share of its time the device's work may shrink to in graphs, 5th percentile."""
         rows = self.schedule.rows
         low = least_kernel_scale(rows.dur, self.constants)

@@ -44,7 +44,7 @@ from hpuprof.what_if.schedule import (
 from hpuprof.what_if.step_model import StepModel
 
 WAIT_SHARE = 0.03
-"""Share of the step spent waiting for the device above which a step counts as synchronised."""
+"""Share of the step spent waiting for the device above which a step counts as synchronized."""
 
 
 class Stages(Struct, frozen=True, eq=False):

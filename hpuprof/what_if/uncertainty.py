@@ -24,9 +24,9 @@ SEED = 20_260
 NOISE_FLOOR = 0.01  # minimum relative standard deviation of an unprofiled step time
 OTHER_RUN = 0.03
 """Relative standard deviation of the step time of other runs around that of the recorded one, where only that is known.
-By judgement: a few percent on a machine to itself."""
+By judgment: a few percent on a machine to itself."""
 GAIN_ERROR = 0.15
-"""Relative standard deviation of a predicted gain beyond what samples show: the model's own error, by judgement."""
+"""Relative standard deviation of a predicted gain beyond what samples show: the model's own error, by judgment."""
 NORMAL_95 = 1.645  # standard deviations from the median to the 95th percentile
 SPREAD_TO_SD = 0.6  # the range of three normal values is 1.7 standard deviations
 FLOOR = 0.15
@@ -40,7 +40,7 @@ class Errors(Struct, frozen=True):
 
     base: float  # of the step time now
     replay: float  # of the recorded steps as replayed
-    change: float  # whole error of the logarithm of the speed-up: what does not change is not modelled either
+    change: float  # whole error of the logarithm of the speed-up: what does not change is not modeled either
 
     @classmethod
     def of(
@@ -93,7 +93,7 @@ class Draws(Struct, frozen=True, eq=False):
 
 
 def _spread_beside(samples: Floats, cost: Floats) -> float:
-    """Return the standard deviation of samples that have the same cost: from neighbours in its order."""
+    """Return the standard deviation of samples that have the same cost: from neighbors in its order."""
     return float(np.sqrt(np.mean(np.diff(samples[np.argsort(cost, kind="stable")]) ** 2) / 2))
 
 

@@ -17,7 +17,7 @@ from hpuprof.ingest.read import read_trace
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.launch_model import LaunchModel
 
-CLEAN = (0, 1, 3, 4, 8, 9, 11)  # plain, synchronised, periodic, several lanes
+CLEAN = (0, 1, 3, 4, 8, 9, 11)  # plain, synchronized, periodic, several lanes
 NOISY = (200, 201, 203, 204, 205, 206, 208, 209)
 
 

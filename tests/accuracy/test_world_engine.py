@@ -56,7 +56,7 @@ def test_a_free_running_step_queues_behind_the_device():
     assert result.drained_ns == 80 * US  # 78, and 2 to wake up
 
 
-def test_a_sync_in_each_step_serialises_host_latency_and_device():
+def test_a_sync_in_each_step_serializes_host_latency_and_device():
     # 10 host, 6 latency, 20 kernel, 2 wake-up: 38 a step; the last drain wakes up once more
     result = run(one_kernel(sync=True), BARE, steps=3, seed="")
     assert result.step_starts_ns == [0, 38 * US, 76 * US]

@@ -88,7 +88,7 @@ def test_one_broken_file_costs_only_itself(run, samples, tmp_path):
     (tmp_path / "host_1.1.pt.trace.json").write_text('{"traceEvents": [')
     code, out, _ = run("analyze", tmp_path)
     assert code == 0
-    assert "HP114 A file could not be analysed" in out
+    assert "HP114 A file could not be analyzed" in out
     assert "host_1.1.pt.trace.json" in out
     assert run("analyze", tmp_path, "--strict")[0] == 3
 

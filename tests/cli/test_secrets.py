@@ -77,7 +77,7 @@ def test_no_output_holds_a_secret(command: str, name: str, address: str, tmp_pat
     assert 'schemaVersion": 1,' not in err
 
 
-def test_good_files_beside_a_refused_one_are_analysed_without_its_secrets(address: str, good_trace: Path, capfd):
+def test_good_files_beside_a_refused_one_are_analyzed_without_its_secrets(address: str, good_trace: Path, capfd):
     needs.module("remote", "aiohttp")
     assert main(["analyze", "--json", str(good_trace), f"{address}/500.json?sig=SIGNED"]) == 0
     out, _ = capfd.readouterr()

@@ -168,7 +168,7 @@ def test_a_scheduler_killed_on_the_way_leaves_the_rest_to_this_machine(samples, 
         report = hpuprof.analyze(run, scheduler=made.address)
         thread.join()
         (told,) = [d for d in report.data.diagnostics if d.code == "HP162"]
-        assert told.text == "the scheduler went away; analysed locally where possible"
+        assert told.text == "the scheduler went away; analyzed locally where possible"
         assert 1 <= told.count <= 8
         assert report.data.steps == hpuprof.analyze(samples / RANKS).data.steps
         assert [d for d in report.data.diagnostics if d.code == "HP114"] == []

@@ -11,7 +11,7 @@ import hpuprof
 
 pytestmark = pytest.mark.usefixtures("chromium")
 SAMPLES = ("hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_1_rank")
-WINDOWS = [(1280, False), (390, True)]  # colours ask nothing of the width
+WINDOWS = [(1280, False), (390, True)]  # colors ask nothing of the width
 
 
 def opened(browser: Browser, path: Path) -> int:

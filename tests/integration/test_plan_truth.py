@@ -97,7 +97,7 @@ def test_spins_on_a_gpu_are_told_in_its_cycles(monkeypatch: pytest.MonkeyPatch) 
     assert slept[-1] == 1400
 
 
-def test_rows_hold_prices_against_ratios_of_neighbouring_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_hold_prices_against_ratios_of_neighboring_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"title": "", "where": "", "before_ns": 100.0}
     plan = [
         PlanRow(order=1, remedy="read_backs", alone_low_ns=30, alone_ns=40, alone_high_ns=45, **known),

@@ -19,7 +19,7 @@ SOURCES = sorted((ROOT / "hpuprof").rglob("*.py"))
 SAMPLES = sorted(p.name for p in (ROOT / "sample_traces").iterdir() if p.is_dir() and p.name != "generator")
 STANDS_FOR = {"CODE": "HP203", "NAME": "kernels", "N": "3", "HPxxx": "HP203", "A:B": "2:5"}
 QUOTED = re.compile(r"`(hpuprof [^`]+)`")
-BARE = re.compile(r"^\s*(?:mend: |\$ )(hpuprof [a-z]+[^\n#|>&]*)", re.MULTILINE)
+BARE = re.compile(r"^\s*(?:fix: |\$ )(hpuprof [a-z]+[^\n#|>&]*)", re.MULTILINE)
 
 
 def in_text(text: str) -> list[str]:
@@ -99,7 +99,7 @@ def test_the_collector_finds_what_is_wrong():
         "hpuprof analise x",
         "hpuprof check --nonsense",
     }
-    assert in_text("      mend: hpuprof merge a.json -o b.json\n") == ["hpuprof merge a.json -o b.json"]
+    assert in_text("      fix: hpuprof merge a.json -o b.json\n") == ["hpuprof merge a.json -o b.json"]
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

@@ -37,7 +37,7 @@ def test_a_recommender_reads_values_and_has_its_own_shape_in_every_step(real_tra
     assert ("HP302", "## permute_id_list_features ##") in have
     assert ("HP307", "## forward ##") in have
     assert ("HP320", "(optimizer)") in have  # an item without either
-    # Stamps in whole µs move rows between neighbours; that is no control flow.
+    # Stamps in whole µs move rows between neighbors; that is no control flow.
     assert not {m for code, m in have if code == "HP309"}
 
 

@@ -86,7 +86,7 @@ def test_moving_a_host_changes_nobody_s_waiting(came, moved):
 @settings(max_examples=8)
 @given(came, st.integers(0, RANKS - 1), st.sampled_from([-10_000, 10_000]))
 def test_moving_one_rank_of_a_host_changes_nobody_s_waiting(came, rank, shift):
-    """Moved by 10 ms it contradicts its neighbours in every collective, is found out and gets a clock of its own."""
+    """Moved by 10 ms it contradicts its neighbors in every collective, is found out and gets a clock of its own."""
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
         one = hpuprof.analyze(write(at / "1", came, ["a"] * 4, [0, 0, 0, 0], {}), jobs=1).data

@@ -206,7 +206,7 @@ def test_validation_of_a_fit_has_a_recording_of_its_own(tmp_path: Path) -> None:
     assert hpuprof.analyze(tmp_path).headline.sentence
 
 
-def test_repeat_is_honoured_one_run_directory_each(tmp_path: Path) -> None:
+def test_repeat_is_honored_one_run_directory_each(tmp_path: Path) -> None:
     fit(tmp_path, **SHORT, repeat=3)
     assert [p.parent.name for p in files(tmp_path)] == [f"hpuprof-fit-training_step-{i}-async" for i in range(3)]
     assert [read(p)["hpuprof"]["steps"] for p in files(tmp_path)] == [[1, 2], [4, 5], [7, 8]]
@@ -790,7 +790,7 @@ def test_an_answer_that_fails_does_not_fail_the_fit(tmp_path: Path, monkeypatch:
         raise KeyError("odd trace")
 
     monkeypatch.setattr(hpuprof.api, "analyze", fails)
-    with pytest.warns(UserWarning, match="could not analyse"), pytest.warns(UserWarning, match="could not describe"):
+    with pytest.warns(UserWarning, match="could not analyze"), pytest.warns(UserWarning, match="could not describe"):
         fit(tmp_path, filename="perf", **SHORT | {"analyze": True})
 
 

@@ -53,7 +53,7 @@ def test_a_machine_with_all_of_it_is_fit_and_its_trial_is_a_trace(told) -> None:
     needs.module("recorder", "lightning.pytorch")
     code, checks = told("--trial")
     assert (code, {c["status"] for c in checks.values()} - {"note"}) == (0, {"ok"})
-    assert checks["trial"]["found"].startswith("3 steps recorded and analysed: ")
+    assert checks["trial"]["found"].startswith("3 steps recorded and analyzed: ")
     assert int(checks["trial"]["found"].split(": ")[1].split()[0].replace(",", "")) > 30
     assert checks["device"]["found"] == "none: the CPU alone can be recorded"
 
@@ -88,7 +88,7 @@ def test_variables_that_cost_the_device_rows_fail(asked, run, monkeypatch, name,
     assert "unset" in found.advice
     code, out, _ = run("doctor")
     assert code == 1
-    assert "fit to analyse traces and not fit to record" in out.splitlines()[0]
+    assert "fit to analyze traces and not fit to record" in out.splitlines()[0]
 
 
 def test_variables_as_they_should_be_do_not(asked, monkeypatch: pytest.MonkeyPatch) -> None:

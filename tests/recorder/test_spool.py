@@ -1,4 +1,4 @@
-"""Windows on their way to a file: what kills, full disks and neighbours leave, and who takes it up."""
+"""Windows on their way to a file: what kills, full disks and neighbors leave, and who takes it up."""
 
 from __future__ import annotations
 

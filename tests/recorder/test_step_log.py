@@ -132,7 +132,7 @@ def test_validation_in_a_plain_loop_is_not_input(tmp_path: Path) -> None:
     assert rows["input_ns"][4] < 8 * MS
 
 
-def test_older_steps_are_summarised_and_the_file_is_bounded(tmp_path: Path) -> None:
+def test_older_steps_are_summarized_and_the_file_is_bounded(tmp_path: Path) -> None:
     log = StepLog(tmp_path / "a.steps", {}, capacity=20, block=10, blocks=2)
     record = [0] * 16
     for i in range(65):

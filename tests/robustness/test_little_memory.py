@@ -58,7 +58,7 @@ def test_the_text_counts_and_not_what_gzip_makes_of_it(limited: Limited, large: 
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_other_files_are_analysed(limited: Limited, large: Path, good_trace: Path, jobs: str):
+def test_other_files_are_analyzed(limited: Limited, large: Path, good_trace: Path, jobs: str):
     done = limited("analyze", large, good_trace, "--json", "-j", jobs, memory_mib=320)
     assert done.exit == 0, done.stderr
     report = done.report()

@@ -37,7 +37,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_bad_file_among_good_ones_is_listed_and_the_others_are_analysed(bad: str, tmp_path: Path):
+def test_a_bad_file_among_good_ones_is_listed_and_the_others_are_analyzed(bad: str, tmp_path: Path):
     for rank in (0, 1):
         good(rank).write(tmp_path / f"host_{rank}.1.pt.trace.json")
     (tmp_path / "host_2.1.pt.trace.json").write_bytes(BAD[bad])

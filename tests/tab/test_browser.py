@@ -15,7 +15,7 @@ RUN = "hpu_g2_eager/hpu_g2_eager"
 
 
 @pytest.fixture
-def analysed(board: Board, our_tab: None) -> Board:
+def analyzed(board: Board, our_tab: None) -> Board:
     board.wait(
         "/data/plugin/hpuprof/runs",
         lambda body: len(body["runs"]) >= 11 and all(r["status"] == "done" for r in body["runs"]),
@@ -35,10 +35,10 @@ def errors(browser: Browser) -> list[str]:
 
 
 def test_our_tab_shows_the_verdict_first_then_the_report(
-    analysed: Board, browser: Browser, request: pytest.FixtureRequest
+    analyzed: Board, browser: Browser, request: pytest.FixtureRequest
 ) -> None:
     name = request.node.callspec.id
-    browser.open(analysed.url + ENTRY)
+    browser.open(analyzed.url + ENTRY)
     browser.wait("document.querySelectorAll('#run option').length >= 11")
     browser.value(
         f"(() => {{ const s = document.querySelector('#run'); s.value = '{RUN}'; s.dispatchEvent(new Event('change')); }})()"
@@ -58,12 +58,12 @@ def test_our_tab_shows_the_verdict_first_then_the_report(
     assert (back == "rgb(255, 255, 255)") == ("light" in name)
     browser.show(f"our-tab-report-{name}", whole=True)
     assert errors(browser) == []
-    assert all(url.startswith((analysed.url, "about:", "data:")) for url in browser.requests)
+    assert all(url.startswith((analyzed.url, "about:", "data:")) for url in browser.requests)
 
 
-def test_runs_sort_and_compare(analysed: Board, browser: Browser, request: pytest.FixtureRequest) -> None:
+def test_runs_sort_and_compare(analyzed: Board, browser: Browser, request: pytest.FixtureRequest) -> None:
     name = request.node.callspec.id
-    browser.open(analysed.url + ENTRY)
+    browser.open(analyzed.url + ENTRY)
     browser.wait("document.querySelectorAll('#run option').length >= 11")
     browser.value("[...document.querySelectorAll('.bar button')].find((b) => b.textContent === 'Runs').click()")
     column = "[...document.querySelectorAll('#runs tbody tr')].map((row) => row.cells[2].textContent)"
@@ -86,19 +86,19 @@ def test_runs_sort_and_compare(analysed: Board, browser: Browser, request: pytes
     assert errors(browser) == []
 
 
-def test_the_report_alone_runs_its_scripts_and_asks_nobody(analysed: Board) -> None:
+def test_the_report_alone_runs_its_scripts_and_asks_nobody(analyzed: Board) -> None:
     with Browser() as browser:
-        browser.open(f"{analysed.url}/data/plugin/hpuprof/report?run={RUN}")
+        browser.open(f"{analyzed.url}/data/plugin/hpuprof/report?run={RUN}")
         text = browser.wait("document.body && document.body.innerText.length > 500 && document.body.innerText")
         assert "Input-bound" in text
         browser.show("our-tab-report-alone")
         assert errors(browser) == [], "the page's own policy blocks nothing of it"
-        assert all(url.startswith((analysed.url, "about:", "data:", "blob:")) for url in browser.requests)
+        assert all(url.startswith((analyzed.url, "about:", "data:", "blob:")) for url in browser.requests)
 
 
-def test_our_tab_inside_tensorboard(analysed: Board) -> None:
+def test_our_tab_inside_tensorboard(analyzed: Board) -> None:
     with Browser() as browser:
-        browser.open(f"{analysed.url}/#hpuprof")
+        browser.open(f"{analyzed.url}/#hpuprof")
         frames = "JSON.stringify([...document.querySelectorAll('iframe')].map((f) => f.contentDocument?.querySelector('#verdict')?.textContent))"
         browser.wait(f"{frames}.length > 20")
         browser.show("our-tab-in-tensorboard")

@@ -93,7 +93,7 @@ def test_new_files_and_new_runs_are_picked_up(logdir: Path, samples: Path) -> No
     state = runs.get("lightning_1_rank")
     assert state is not None
     assert (state.version, len(state.files), state.status) == (version + 1, 3, "done")
-    assert runs.get("hpu_g2_eager").version == 1, "what did not change is not analysed again"  # type: ignore[union-attr]
+    assert runs.get("hpu_g2_eager").version == 1, "what did not change is not analyzed again"  # type: ignore[union-attr]
     shutil.rmtree(logdir / "hpu_g2_eager")
     runs.refresh()
     assert runs.get("hpu_g2_eager") is None
@@ -126,11 +126,11 @@ def test_progress_is_told_file_by_file_and_the_old_report_stays(logdir: Path) ->
     (logdir / "hpu_g2_eager").rename(logdir.parent / "aside")
     (logdir / "notes.json").unlink()
     runs.refresh()
-    assert told == [("analysing", "1 of 2 files", False), ("analysing", "2 of 2 files", False)]
+    assert told == [("analyzing", "1 of 2 files", False), ("analyzing", "2 of 2 files", False)]
     path = next((logdir / "lightning_1_rank").glob("*validation*"))
     os.utime(path, ns=(1, 1))
     runs.refresh()
-    assert told[2:] == [("analysing", "1 of 2 files", True), ("analysing", "2 of 2 files", True)]
+    assert told[2:] == [("analyzing", "1 of 2 files", True), ("analyzing", "2 of 2 files", True)]
 
 
 def test_a_broken_run_fails_alone_and_says_why(logdir: Path) -> None:
@@ -165,7 +165,7 @@ def test_links_out_of_the_log_directory_are_not_followed(logdir: Path, samples: 
 
 
 def test_odd_files_neither_end_the_watching_nor_stop_it(logdir: Path) -> None:
-    """A loop of links, and a pipe that nobody writes into; beside them everything is analysed."""
+    """A loop of links, and a pipe that nobody writes into; beside them everything is analyzed."""
     folder = logdir / "odd"
     folder.mkdir()
     (folder / "loop.json").symlink_to("loop.json")

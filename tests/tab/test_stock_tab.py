@@ -138,7 +138,7 @@ def device_views(board: Board, run: str, sample: str, overview: Any, operators: 
         assert owned == pytest.approx(ran, rel=0.1), "kernels and the few copies belong to operators"
 
 
-def test_utilisation_is_a_union_over_lanes(board: Board, runs: list[str]) -> None:
+def test_utilization_is_a_union_over_lanes(board: Board, runs: list[str]) -> None:
     """24 lanes of one kernel must not make 24 times its length: the device cannot be busier than the clock."""
     (run,) = of(runs, "hpu_g1_lazy_graph_replay")
     overview = good(board, "/overview", **query(board, run, "Overview"))

@@ -92,7 +92,7 @@ def test_a_run_with_one_new_rank_reads_one_file(ranks, traces, reads, tmp_path):
     assert [r.rank for r in report.data.ranks] == [0, 1, 2, 3]
 
 
-def test_a_rank_that_was_analysed_alone_is_read_again_for_its_job(traces, reads, tmp_path):
+def test_a_rank_that_was_analyzed_alone_is_read_again_for_its_job(traces, reads, tmp_path):
     hpuprof.analyze(traces / names(traces)[0], jobs=1, cache=str(tmp_path / "c"))
     assert reads == names(traces)[:1], "without what only jobs need"
     reads.clear()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hpuprof.ingest.comm import CommNotes
-from hpuprof.ingest.normalise import Normaliser
+from hpuprof.ingest.normalize import Normalizer
 from hpuprof.ingest.slice_rows import EventSlices
 from hpuprof.ingest.wire import Event, WholeEvent
 from hpuprof.model.schema import HostKind
@@ -31,13 +31,13 @@ def decoded(kind: type, *changes: dict[str, object]) -> list:
 
 
 def of_a_trace() -> Iterable[dict]:
-    found = Normaliser()
+    found = Normalizer()
     found.feed(decoded(Event, *({"tid": n, "name": n, "cat": "cpu_op"} for n in NUMBERS)), exact=False)
     yield from (found.tracks, found.names)
 
 
 def of_collectives() -> Iterable[dict]:
-    found, names = CommNotes(), Normaliser().names
+    found, names = CommNotes(), Normalizer().names
     events = decoded(Event, *({"name": "nccl:all_reduce", "args": {"In msg nelems": n}} for n in NUMBERS))
     slices = EventSlices(events, exact=False)
     found.codes(names, slices.words("name", names), slices)

@@ -59,7 +59,7 @@ def op(
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_a_converted_trace_analyses_to_the_same_report(sample: str, samples: Path, tmp_path: Path) -> None:
+def test_a_converted_trace_analyzes_to_the_same_report(sample: str, samples: Path, tmp_path: Path) -> None:
     before = report_of(sample)
     done = hpuprof.convert(samples / sample, tmp_path / "tab")
     after = hpuprof.analyze(tmp_path / "tab")

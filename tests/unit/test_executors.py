@@ -76,7 +76,7 @@ def test_without_worker_processes_the_work_is_done_here(monkeypatch, executable)
     monkeypatch.setattr(sys, "executable", executable)
     journal = Journal()
     assert results(crashing.double, [1, 2, 3], jobs=2, journal=journal) == {0: 2, 1: 4, 2: 6}
-    assert journal.notes == {"worker processes cannot be started; analysed in this process": 3}
+    assert journal.notes == {"worker processes cannot be started; analyzed in this process": 3}
 
 
 def test_a_frozen_program_is_not_started_again(monkeypatch):
@@ -211,7 +211,7 @@ def test_a_cluster_that_is_gone_does_not_hold_the_run(monkeypatch, client, reaso
     monkeypatch.setattr(executors, "_LOOK_S", 0.01)
     never, journal = Never(client), Journal()
     assert results(crashing.double, [1, 2], executor=never, journal=journal) == {0: 2, 1: 4}
-    assert journal.notes == {f"{reason}; analysed locally where possible": 2}
+    assert journal.notes == {f"{reason}; analyzed locally where possible": 2}
     assert all(future.cancelled() for future in never.futures)
 
 

@@ -91,7 +91,7 @@ def test_a_comparison_of_before_there_were_step_times_has_a_page(comparison, tmp
         del old[side]["step_times_ns"]
     (tmp_path / "old.json").write_text(json.dumps(old))
     again = hpuprof.read_comparison(tmp_path / "old.json")
-    assert plots.compared_step_times(again) is None
+    assert not plots.compared_step_times(again).data
     page = render(again, ".html")
     assert comparison.explanation in unescaped(page)
     assert len(page) < 200_000, "without a figure there is no plotly"

@@ -149,7 +149,7 @@ def test_a_wait_that_returns_with_the_last_row_of_a_graph_is_sound(tmp_path):
 
 
 def test_a_long_wait_without_a_graph_before_it_is_the_recorders_own(tmp_path):
-    """The closing synchronisation of a recording lasts, though all launches have their rows."""
+    """The closing synchronization of a recording lasts, though all launches have their rows."""
     out = program()
     out.host("cudaDeviceSynchronize", 8_000, 40_000, cat="cuda_runtime")
     assert not codes(analyzed(out, tmp_path))

@@ -169,7 +169,7 @@ def test_names_that_viewers_choke_on(traces: Path, tmp_path: Path):
                 '"ts":3,"name":"tab\there","args":{"x":NaN,"y":Infinity}',
                 '"ts":4,"name":"bad \xff utf8","args":{"z":"\xfe"}',
                 '"ts":5,"name":null,"args":null',
-                '"ts":6,"name":7,"cname":"no such colour"',
+                '"ts":6,"name":7,"cname":"no such color"',
             )
         )
         + b"]}"

@@ -83,7 +83,7 @@ def test_unions_and_lengths_are_those_of_numpy(rows, ascending):
 
     def computed() -> list[np.ndarray]:
         a, b = union(start[order], end[order], some[order]), union(start, end, ~some)
-        # Windows of neighbouring steps touch, and one may be empty.
+        # Windows of neighboring steps touch, and one may be empty.
         steps = Intervals(np.array([3, 9, 9, 20]), np.array([9, 9, 20, 31]))
         found = [a, b, union(start, end), union_of(a, b), union_of(a, steps), *(f(a, b) for f in (intersect, subtract))]
         found += [f(*pair) for f in (intersect, subtract) for pair in ((a, steps), (steps, a))]

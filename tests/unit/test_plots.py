@@ -7,12 +7,16 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from hostile import hostile
 from many_ranks import many_ranks
 from sample_reports import report_of
 
 import hpuprof
 from hpuprof import plots
+from hpuprof.errors import ArgumentError
 from hpuprof.model.tables import MemoryPoint
+from hpuprof.render.absent_figures import ABSENT
+from hpuprof.render.figures import FIGURES
 from hpuprof.render.formats import duration
 
 
@@ -75,8 +79,48 @@ def test_graph_options_carry_their_interval(samples):
 def test_without_a_device_there_is_nothing_to_draw_of_it(samples):
     report = report_of("cpu_1_rank")
     assert set(plots.all_figures(report)) == {"timeline", "step_times", "sensitivity"}
-    assert plots.engines(report) is plots.gap_causes(report) is plots.graph_options(report) is None
     assert {y for t in plots.timeline(report).data for y in t.y} == {"host, summed"}
+
+
+def said(figure):
+    """The words of a figure that draws nothing."""
+    assert not figure.data
+    (note,) = figure.layout.annotations
+    return note.text.replace("<br>", " ")
+
+
+def test_plots_is_an_attribute_that_loads_when_it_is_used():
+    code = "import sys, hpuprof; early = 'hpuprof.plots' in sys.modules; hpuprof.plots.timeline; print(early, 'plotly' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False False"
+
+
+def test_a_figure_without_data_says_what_to_record(samples):
+    report = report_of("cpu_1_rank")
+    assert "Record with profile_memory=True" in said(plots.memory(report))
+    assert "its ProfilerActivity" in said(plots.engines(report))
+    assert "record every rank" in said(plots.ranks_by_steps(report))
+    options = said(plots.graph_options(report))
+    assert options == f"{report.graph_mode.sentence} Next measurement: {report.graph_mode.next_measurement}."
+    assert set(ABSENT) == set(FIGURES) | {"compared_step_times"}
+    drawn = plots.all_figures(report)
+    for name in FIGURES:
+        figure = getattr(plots, name)(report)
+        assert bool(figure.data) == (name in drawn)
+        assert bool(figure.layout.annotations) == (name not in drawn or name == "sensitivity")
+
+
+def test_words_of_a_figure_without_data_stay_text(samples):
+    report = report_of("cpu_1_rank")
+    figure = plots.graph_options(hpuprof.Report(hostile(report.data)))
+    assert "<b>" not in said(figure)
+    assert "alert(1)" in said(figure)
+
+
+@pytest.mark.parametrize("name", ["timeline", "compared_step_times"])
+def test_figures_refuse_what_is_no_result(eight, name):
+    with pytest.raises(ArgumentError, match=f"{name} is given a DataFrame"):
+        getattr(plots, name)(eight.steps)
 
 
 def test_many_ranks_are_cut(eight):
@@ -143,7 +187,7 @@ def test_memory_of_many_ranks_shows_the_largest_peaks(eight):
     report = with_memory(eight, {("device", r): [(1_000_000 * (r % 50), None)] * 3 for r in range(100)})
     names = [t.name.removeprefix("rank ") for t in plots.memory_over_time(report).data]
     assert names == ["46", "47", "48", "49", "96", "97", "98", "99"]
-    assert plots.memory_over_time(eight) is None
+    assert "profile_memory=True" in said(plots.memory_over_time(eight))
 
 
 def test_heat_map_holds_the_waiting_of_each_step(eight):
@@ -154,4 +198,5 @@ def test_heat_map_holds_the_waiting_of_each_step(eight):
         assert heat.z[row.rank][row.step] == pytest.approx(row.waiting_ns / 1e6)
         assert heat.text[row.rank][row.step].endswith(duration(row.waiting_ns))
     unknown = [msgspec.structs.replace(r, waiting_ns=None) for r in rows]
-    assert plots.waiting_by_steps(hpuprof.Report(msgspec.structs.replace(eight.data, step_waits=unknown))) is None
+    without = hpuprof.Report(msgspec.structs.replace(eight.data, step_waits=unknown))
+    assert said(plots.waiting_by_steps(without)).startswith("No waiting of ranks is known.")

@@ -44,7 +44,7 @@ def combined(monkeypatch):
 
 @pytest.fixture
 def again(traces, tmp_path, combined):
-    """Analyse with a cache; return the report, and whether it was made anew."""
+    """Analyze with a cache; return the report, and whether it was made anew."""
 
     def run(**options):
         combined.clear()
@@ -185,4 +185,10 @@ def test_all_code_that_combines_counts():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     rooms = {name.split(".")[1] for name in loaded if name.startswith("hpuprof.")}
     counted = {room.removesuffix(".py") for room in (*cache_module._ROOMS, *module._ROOMS)}
-    assert rooms - counted - {"_native", "executors", "worker_process"} == {"_version", "errors", "files", "messages"}
+    assert rooms - counted - {"_native", "executors", "worker_process"} == {
+        "_version",
+        "errors",
+        "faces",
+        "files",
+        "messages",
+    }

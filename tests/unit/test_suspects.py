@@ -102,8 +102,8 @@ def test_a_link_is_compared_with_those_of_its_family_that_share_no_rank():
     assert slower(groups, {0: [100] * 3, 1: [300] * 2}, [0, 0, 0]) == {}, "two collectives have no median to speak of"
 
 
-def test_both_ways_between_neighbours_are_one_link_of_a_pipeline():
-    """Transfers 0-1 and 1-0 take 400, those of the next neighbours 100: neighbours are compared though they share 1."""
+def test_both_ways_between_neighbors_are_one_link_of_a_pipeline():
+    """Transfers 0-1 and 1-0 take 400, those of the next neighbors 100: neighbors are compared though they share 1."""
     groups = [group(0, 1, peers=True), group(1, 0, peers=True), group(1, 2, peers=True), group(3, 1, peers=True)]
     found = slower(groups, {0: [400] * 3, 1: [400] * 3, 2: [100] * 3, 3: [70] * 3}, [0, 1, 2, 3])
     assert found == {"0-1": [4.0] * 6, "1-2": [0.25] * 3}

@@ -1,6 +1,6 @@
 """Training steps of a workload in each mode. A mode gets a fresh model: capture must not see autograd nodes of another stream.
 
-Each CUDA graph call below follows the notes of torch.cuda ("CUDA Graphs"): warm up on a side stream so that lazy initialisation and
+Each CUDA graph call below follows the notes of torch.cuda ("CUDA Graphs"): warm up on a side stream so that lazy initialization and
 autograd's accumulation nodes do not touch the default stream; allocate gradients inside the capture (`zero_grad(set_to_none=True)` just
 before it); keep inputs in static tensors that are filled in place; never read a value back inside a capture. The default random
 generator is registered by the capture itself. Automatic mixed precision is not used, so its weight cache plays no part.

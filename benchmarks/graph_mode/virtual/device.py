@@ -27,7 +27,7 @@ class Constants:
     input_copy: float = 5000  # host time to copy one input into static memory
     launch: float = 4000  # host time of a launch call
     event: float = 800  # host time to record an event or to make a stream wait for one
-    sync: float = 2000  # host time of a synchronisation after the device is done
+    sync: float = 2000  # host time of a synchronization after the device is done
     profiled_call: float = 2000  # added to each call while a profiler records
     profiled_inside: float = 0.5  # the part of it that stands inside the call's row
     jitter: float = 0.03  # sigma of the lognormal factor on each kernel

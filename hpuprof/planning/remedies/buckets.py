@@ -25,11 +25,11 @@ from hpuprof.what_if.step_model import StepModel
 MERGED = ("all_reduce", "reduce_scatter", "reduce", "all_gather", "broadcast")
 """Operations that a bucket can hold several of."""
 START_UP_LEFT = 0.1
-"""Share of a merged collective's time that its start-up may still take; what is left is small; by judgement."""
+"""Share of a merged collective's time that its start-up may still take; what is left is small; by judgment."""
 LEAST_SIZES = 3
 """Sizes below which a line through their times says nothing."""
 OFF = 0.25
-"""Share of a size's time by which the line may miss it; what misses by more waited for other ranks. By judgement."""
+"""Share of a size's time by which the line may miss it; what misses by more waited for other ranks. By judgment."""
 CODE = "DistributedDataParallel(model, bucket_cap_mb={})  # 25 by default"
 
 
@@ -98,7 +98,7 @@ def _enough(line: _Line) -> float:
 def _runs(program: Program, rows: Ints, sizes: Ints, enough: float) -> Ints:
     """Return the position of the last member of each one's run, -1 for those that stay alone.
 
-    A run holds neighbours in one step which nothing waits for before its last one is launched, until it is large.
+    A run holds neighbors in one step which nothing waits for before its last one is launched, until it is large.
     """
     cut = _needed_before(program, rows)
     runs, opened, size = np.full(len(rows), -1), 0, 0

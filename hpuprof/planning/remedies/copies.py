@@ -23,7 +23,7 @@ from hpuprof.what_if.step_model import StepModel
 
 SLOWER_BESIDE = 0.1
 """By how much of a copy's time the computation beside it may take longer. PCIe 5.0 x16 moves 63 GB/s, 7 % of the 0.9
-TB/s of the slowest memory in `peaks.json`; by judgement rounded up."""
+TB/s of the slowest memory in `peaks.json`; by judgment rounded up."""
 
 
 def find(situation: Situation) -> Iterator[Change]:

@@ -15,14 +15,14 @@ from hpuprof.planning.situation import Situation, shortened
 from hpuprof.what_if.loader import HAND_OVER
 
 WORKERS = 4
-"""Workers that the advice starts where there are none; by judgement."""
+"""Workers that the advice starts where there are none; by judgment."""
 MORE = 4.0
-"""Times the workers there are that the advice leads to: they are doubled until nothing is gained. By judgement: a
+"""Times the workers there are that the advice leads to: they are doubled until nothing is gained. By judgment: a
 device has 8 to 32 processors, and loaders that are waited for 2 to 8 workers."""
 NO_PROCESSOR = 0.9
-"""Outcome from which on more workers deliver no sooner, as no processor or no bandwidth is left; by judgement."""
+"""Outcome from which on more workers deliver no sooner, as no processor or no bandwidth is left; by judgment."""
 SLOWER = 2.0
-"""How much longer a batch may take in a worker beside others than alone on the main thread; by judgement."""
+"""How much longer a batch may take in a worker beside others than alone on the main thread; by judgment."""
 
 
 def find(situation: Situation) -> Iterator[Change]:

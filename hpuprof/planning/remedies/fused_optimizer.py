@@ -25,12 +25,12 @@ DEVICE_LEFT = (7 / 19, 1.0)
 """Share of the device's time left. A fused Adam reads and writes each parameter's memory 7 times, its unfused operators
 19 times; at worst nothing is saved."""
 HOST_LEFT = (0.05, 0.25)
-"""Share of the host's work left: one call for each group of tensors, the lists of tensors still made; by judgement. So
+"""Share of the host's work left: one call for each group of tensors, the lists of tensors still made; by judgment. So
 of allocations: unfused operators allocate their results, fused kernels write to the parameters and the state."""
 LEAST_GROUPS = 4
 """Groups above which merging them is looked at; decayed and other parameters of two kinds make four."""
 GROUPS_LEFT = 0.25
-"""Share of the groups that must stay at most, by judgement; 28 of 465 stayed in a published case (rf-detr #1409)."""
+"""Share of the groups that must stay at most, by judgment; 28 of 465 stayed in a published case (rf-detr #1409)."""
 _FUSED = "aten::_fused_"
 _OF_LISTS = re.compile(r"^aten::_(?:fused|foreach)_")
 """Operators that take lists of parameters."""

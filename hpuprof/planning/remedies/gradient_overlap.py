@@ -29,7 +29,7 @@ from hpuprof.what_if.step_model import StepModel
 AWAY, MIDDLE = 0.5, 0.5
 """Share of the way to the beginning or the end of backward by which gradients but the last may be ready earlier or
 later than in proportion to their collectives' time: large ones may belong to the last layers or the first. By
-judgement; in proportion in the middle of what is not known."""
+judgment; in proportion in the middle of what is not known."""
 
 
 def find(situation: Situation) -> Iterator[Change]:

@@ -17,7 +17,7 @@ from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 
 LEAST_LAUNCHES = 4
-"""Launches between two backward passes that are a forward pass; scaling a loss takes fewer. By judgement."""
+"""Launches between two backward passes that are a forward pass; scaling a loss takes fewer. By judgment."""
 
 
 def find(situation: Situation) -> Iterator[Change]:

@@ -22,7 +22,7 @@ POINTWISE = re.compile(r"(?<!index_)(?<!gather_)elementwise_?kernel", re.IGNOREC
 HOST_LEFT = (0.5, 1.5)
 """The host's work for a fused kernel, over that for one of the operators in it. TorchInductor takes 6.8 to 9.1 µs for a
 kernel where the launch alone takes 3.0 (tritonbench #1017), 10 to 25 µs elsewhere (pytorch #166733); an eager operator
-with its module and its node in autograd takes about as long. The range is by judgement."""
+with its module and its node in autograd takes about as long. The range is by judgment."""
 
 
 def find(situation: Situation) -> Iterator[Change]:

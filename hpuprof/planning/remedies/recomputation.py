@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import backward_names
-from hpuprof.efficiency.utilisation import recomputed
+from hpuprof.efficiency.utilization import recomputed
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, union
 from hpuprof.model.schema import DeviceKind
@@ -23,9 +23,9 @@ from hpuprof.what_if.step_model import StepModel
 CHECKPOINT = "CheckpointFunctionBackward"
 LEAST_OPERATORS = 8
 """Operators that record gradients in one autograd node above which it repeats a forward pass; a node of a gradient of a
-gradient computes one formula, which takes fewer. By judgement."""
+gradient computes one formula, which takes fewer. By judgment."""
 FULL = 0.9
-"""Share of the device's memory in use at the peak above which no activations fit in; by judgement."""
+"""Share of the device's memory in use at the peak above which no activations fit in; by judgment."""
 
 
 def find(situation: Situation) -> Iterator[Change]:

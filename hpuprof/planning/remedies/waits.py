@@ -1,4 +1,4 @@
-"""Take away waits of the host for the device: reads, synchronisation, uploads from pageable memory, allocations."""
+"""Take away waits of the host for the device: reads, synchronization, uploads from pageable memory, allocations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PINNED_LEFT = (0.4, 1.0)
 """Share of the time of a copy from pageable memory that one from pinned memory takes: 0.40 (a notebook's card) and 0.87
 (a desktop's) in NVIDIA's "How to Optimize Data Transfers in CUDA C/C++"; none is saved at worst."""
 MOST_OF_A_VALUE = 1 << 16
-"""Bytes up to which what is read is a value to decide or log by, and can stay on the device. By judgement: 16,000
+"""Bytes up to which what is read is a value to decide or log by, and can stay on the device. By judgment: 16,000
 numbers; more of them are wanted on the host, so that the copy stays and only the wait can go."""
 
 
@@ -124,7 +124,7 @@ def find_synchronisation(situation: Situation) -> Iterator[Change]:
     """
     of = situation.calls
     if of is None and situation.model.never_waiting() is not None:
-        yield Change("all waits, for values read back, too", None, _never, mends=("HP203", "HP215"))
+        yield Change("all waits, .item() too", None, _never, mends=("HP203", "HP215"))
     if of is not None:
         yield from _changes(of, of.waiting & of.of(HostCallKind.WAIT) & (of.completes == 0), free=True)
 
@@ -174,7 +174,7 @@ RESULTS = Remedy(
     effort=Effort.FEW_LINES,
     find=find_results,
 )
-SYNCHRONISATION = Remedy(
+SYNCHRONIZATION = Remedy(
     name="synchronisation",
     title="Remove synchronization points",
     advice="Remove synchronize() and its callers (timers, logging, empty_cache), or call them in every n-th step. "
@@ -213,4 +213,4 @@ ALLOCATIONS = Remedy(
     mends=("HP211", "HP218"),
     find=find_allocations,
 )
-REMEDIES = (READS, RESULTS, SYNCHRONISATION, UPLOADS, ALLOCATIONS)
+REMEDIES = (READS, RESULTS, SYNCHRONIZATION, UPLOADS, ALLOCATIONS)

@@ -9,9 +9,9 @@
   if (source && window.Plotly) {
     root.classList.add("js");
     const figures = JSON.parse(source.textContent);
-    const colours = (night) => (night ? { ink: "#e6eaee", card: "#1c242d" } : { ink: "#17202a", card: "#ffffff" });
+    const colors = (night) => (night ? { ink: "#e6eaee", card: "#1c242d" } : { ink: "#17202a", card: "#ffffff" });
     const themed = (layout, night, width) => {
-      const c = colours(night);
+      const c = colors(night);
       const narrow = width < 560;
       return Object.assign({}, layout, {
         paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,

@@ -38,7 +38,7 @@ async function poll() {
     Object.assign(state, {columns: answer.columns, runs: answer.runs, looked: answer.looked, problem: answer.problem, logdir: answer.logdir, lost: ""});
     // What is being read stays, whatever comes; nothing chosen means the newest.
     if (!state.run && done().length) state.run = chosen().key;
-    if (!answer.looked || answer.runs.some((run) => run.status === "waiting" || run.status === "analysing")) wait = POLL_BUSY_MS;
+    if (!answer.looked || answer.runs.some((run) => run.status === "waiting" || run.status === "analyzing")) wait = POLL_BUSY_MS;
   } catch (error) {
     state.lost = `TensorBoard does not answer (${error.message})`;
   }
@@ -48,9 +48,9 @@ async function poll() {
 
 function status() {
   if (state.lost || state.problem) return state.lost || state.problem;
-  const busy = state.runs.filter((run) => run.status === "analysing");
+  const busy = state.runs.filter((run) => run.status === "analyzing");
   const waiting = state.runs.filter((run) => run.status === "waiting").length;
-  const parts = busy.map((run) => `analysing ${run.name}: ${run.progress}`);
+  const parts = busy.map((run) => `analyzing ${run.name}: ${run.progress}`);
   if (waiting) parts.push(`${waiting} waiting`);
   const failed = state.runs.filter((run) => run.status === "failed").length;
   if (failed) parts.push(`${failed} failed`);
@@ -78,7 +78,7 @@ function findings(run) {
 }
 
 function failure(run) {
-  return make("div", {class: "error", role: "alert"}, make("b", {}, `${run.name} could not be analysed. `), run.error, run.hint ? make("p", {class: "dim"}, run.hint) : null);
+  return make("div", {class: "error", role: "alert"}, make("b", {}, `${run.name} could not be analyzed. `), run.error, run.hint ? make("p", {class: "dim"}, run.hint) : null);
 }
 
 function runView() {
@@ -152,7 +152,7 @@ function runsView() {
 // The comparison is asked for when the reports or the base change, and drawn when it comes.
 function compareView() {
   const runs = done();
-  if (runs.length < 2) return [make("h1", {}, "Compare"), make("p", {}, "A comparison needs at least two analysed runs.")];
+  if (runs.length < 2) return [make("h1", {}, "Compare"), make("p", {}, "A comparison needs at least two analyzed runs.")];
   const base = runs.find((run) => run.key === state.base) || runs[0];
   const wanted = query("compare", [...runs.map((run) => ["run", run.key]), ["base", base.key]]) + "#" + runs.map((run) => run.version).join();
   if (state.compared !== wanted) {

@@ -13,7 +13,7 @@ from hpuprof._version import __version__
 from hpuprof.errors import UsageError
 from hpuprof.families import FAMILIES
 from hpuprof.files import put_in_place, unwritable
-from hpuprof.ingest.normalise import base_ns
+from hpuprof.ingest.normalize import base_ns
 from hpuprof.ingest.read import read_trace
 from hpuprof.ingest.restore import mark_of
 from hpuprof.ingest.row_reader import RowReader

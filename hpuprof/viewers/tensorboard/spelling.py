@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from hpuprof.ingest.normalise import base_ns
+from hpuprof.ingest.normalize import base_ns
 from hpuprof.ingest.restore import DRAWN
 from hpuprof.model.trace import Trace
 
@@ -28,7 +28,7 @@ def shortened(ns: int) -> bytes:
     """Format an operator's length, less a fraction of a nanosecond that reading rounds away.
 
     The tab adds start and length as doubles and drops an operator that seems to outlive its parent, or to begin before
-    its neighbour ends; one in a few does, by the last bit. Shorter rows lose more (0.1 to 0.4 ns), so that a child that
+    its neighbor ends; one in a few does, by the last bit. Shorter rows lose more (0.1 to 0.4 ns), so that a child that
     ends with its parent ends before it.
     """
     if ns <= 0:

@@ -21,7 +21,7 @@ from hpuprof.report.model import Report
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-def analysed(builder: TraceBuilder, folder: Path) -> Report:
+def analyzed(builder: TraceBuilder, folder: Path) -> Report:
     return hpuprof.analyze(builder.write(folder / "t.json"), jobs=1, cache="off")
 
 
@@ -34,7 +34,7 @@ def launching(out: TraceBuilder, begin: float, count: int = 8) -> TraceBuilder:
 
 def test_a_recording_without_steps_is_one_pass_with_a_plan(tmp_path):
     """Eight launches, 20 us apart: their rows take 12, so a graph of them takes 96 and what stays outside."""
-    report = analysed(launching(TraceBuilder(), 0), tmp_path)
+    report = analyzed(launching(TraceBuilder(), 0), tmp_path)
     assert (report.data.files[0].step_source, report.headline.unit) == ("single_pass", "pass")
     assert report.headline.population == "one pass, 1 rank"
     first = report.data.plan[0]
@@ -65,7 +65,7 @@ def test_a_cold_step_says_nothing_of_later_ones(tmp_path):
     for begin in (0, 1000):
         out.step(begin // 1000, begin, 1000)
         launching(out, begin).host("cuModuleLoadData", begin + 200, 700, cat="cuda_driver")
-    report = analysed(out, tmp_path)
+    report = analyzed(out, tmp_path)
     assert report.graph_mode.verdict == "cannot say"
     assert {row.why for row in report.data.plan} == {"setting the device up for the first time takes 70 % of the step"}
 
@@ -120,7 +120,7 @@ def test_no_step_is_shorter_than_the_device_works(tmp_path):
         begin = 1000.0 * step
         out.step(step, begin, 1000).host("cudaMalloc", begin + 1, 900, cat="cuda_runtime")
         out.host("aten::mm", begin + 905, 20).kernel("gemm", begin + 915, 80, launch=begin + 910)
-    first = analysed(out, tmp_path).data.plan[0]
+    first = analyzed(out, tmp_path).data.plan[0]
     assert (first.remedy, first.order) == ("allocations", 1)
     assert first.after_low_ns >= 0.92 * 80_000
     assert first.before_ns - first.alone_high_ns <= first.after_ns
@@ -131,7 +131,7 @@ def test_exposed_communication_of_one_rank_asks_for_the_others(tmp_path):
     for at in range(0, 400, 100):
         out.host("aten::mm", at + 1, 6).kernel("gemm", at + 7, 20, launch=at + 2)
         out.host("c10d::allreduce_", at + 10, 6).kernel(NCCL, at + 30, 65, launch=at + 12)
-    report = analysed(out, tmp_path)
+    report = analyzed(out, tmp_path)
     row = next(row for row in report.data.plan if row.reason == "one_rank")
     assert (row.remedy, row.needs, row.order) == ("keep_pace", "traces of all ranks", None)
     assert report.headline.first.startswith("First record all ranks: for 65 % of the step")
@@ -162,7 +162,7 @@ def test_what_clears_the_way_for_graphs_comes_before_them(tmp_path):
                 copy = {"call": "cudaMemcpyAsync", "call_dur": 40, "cat": "gpu_memcpy"}
                 out.kernel("Memcpy DtoH (Device -> Pageable)", begin + 368, 2, launch=begin + 331, **copy)
             out.host("aten::mul_backward", begin + 385, 5)
-        rows = analysed(out, tmp_path).data.plan
+        rows = analyzed(out, tmp_path).data.plan
         found[read] = [row.remedy for row in rows if row.order is not None and row.remedy in ("graphs", "read_backs")]
     assert found[False] == ["graphs"]
     assert found[True] == ["read_backs", "graphs"]
@@ -173,12 +173,12 @@ def test_a_pass_that_mostly_waits_for_one_call_stands_for_no_other(idle, priced,
     """A function that compiles at its first call, before 160 us of launches and between them."""
     out = TraceBuilder().host("forward", 0, 10).kernel("gemm", 12, 10, launch=2)
     out.host("TorchScript", 30, idle)
-    report = analysed(launching(out, 40 + idle, count=12), tmp_path)
+    report = analyzed(launching(out, 40 + idle, count=12), tmp_path)
     assert [row.reason == "first_use" for row in report.data.plan][:1] == [not priced]
     if not priced:
         assert "long stretches" in to_card(report)
 
 
 def test_a_pass_of_few_rows_prices_nothing(tmp_path):
-    report = analysed(launching(TraceBuilder(), 0, count=6), tmp_path)
+    report = analyzed(launching(TraceBuilder(), 0, count=6), tmp_path)
     assert {row.reason for row in report.data.plan} == {"few_rows"}

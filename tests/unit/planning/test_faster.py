@@ -70,7 +70,7 @@ def test_names_that_nothing_has(tmp_path):
     _, rows = plan_with(path, "aten::mmm=30%", "read_backs")
     assert rows["aten::mmm=30%"].reason == "not_found"
     assert "aten::mm" in rows["aten::mmm=30%"].advice
-    with pytest.raises(ConfigError, match="no remedy 'aten::mm=300%'"):
+    with pytest.raises(ConfigError, match="no fix 'aten::mm=300%'"):
         plan_with(path, "aten::mm=300%")
 
 

@@ -224,7 +224,7 @@ def test_the_chosen_remedies_are_priced_by_worth_whatever_their_order(tmp_path):
     assert rows["read_backs"].before_ns == pytest.approx(rows["data_loading"].after_ns)
     assert rows == rows_of(out, tmp_path, apply=["data_loading", "read_backs"])
     assert rows_of(out, tmp_path, apply=["buckets"])["buckets"].reason == "no_place"
-    with pytest.raises(ConfigError, match="no remedy 'tea'"):
+    with pytest.raises(ConfigError, match="no fix 'tea'"):
         rows_of(out, tmp_path, apply=["tea"])
 
 

@@ -6,7 +6,7 @@ import pytest
 from builder import TraceBuilder
 from remedy_bench import Bench
 
-from hpuprof.planning.remedies.waits import READS, RESULTS, SYNCHRONISATION, UPLOADS
+from hpuprof.planning.remedies.waits import READS, RESULTS, SYNCHRONIZATION, UPLOADS
 
 
 def reading(operator: str, copy: str, size: int = 4) -> TraceBuilder:
@@ -44,7 +44,7 @@ def test_an_upload_that_no_longer_waits_still_copies(tmp_path):
     assert took == pytest.approx([0.4 * 2000, 2000])  # from pinned memory, as fast as anybody measured, or as now
 
 
-def synchronising(call: str) -> TraceBuilder:
+def synchronizing(call: str) -> TraceBuilder:
     """Steps of 200 µs whose kernel ends at 120; the host waits for it, and calls something behind that."""
     out = TraceBuilder()
     for step in range(5):
@@ -58,10 +58,10 @@ def synchronising(call: str) -> TraceBuilder:
 
 
 def test_memory_is_freed_only_when_the_device_is_through(tmp_path):
-    """Without the synchronisation the kernel may still run by then: the call waits for it, and then does its work."""
-    free = Bench.of(synchronising("cudaFree"), SYNCHRONISATION, tmp_path)
+    """Without the synchronization the kernel may still run by then: the call waits for it, and then does its work."""
+    free = Bench.of(synchronizing("cudaFree"), SYNCHRONIZATION, tmp_path)
     assert free.now - free.with_it() == pytest.approx(2 + 8, abs=0.1)  # of the host beside the device
-    malloc = Bench.of(synchronising("cudaMalloc"), SYNCHRONISATION, tmp_path)
+    malloc = Bench.of(synchronizing("cudaMalloc"), SYNCHRONIZATION, tmp_path)
     assert malloc.now - malloc.with_it() == pytest.approx(92, abs=1)
 
 

@@ -421,7 +421,7 @@ def test_an_upload_that_waits_for_the_region_begins_a_graph_of_its_own(tmp_path)
 
 
 def test_waits_are_counted_by_what_they_are_for(tmp_path):
-    """A copy and the synchronisation behind it in one operator are one wait, as they are one obstacle."""
+    """A copy and the synchronization behind it in one operator are one wait, as they are one obstacle."""
     builder = loop(5, outside=200.0)
     for step in range(5):
         at = 360.0 * step
@@ -438,7 +438,7 @@ def test_waits_are_counted_by_what_they_are_for(tmp_path):
     prediction = predicted(builder, tmp_path)
     assert (prediction.waits, prediction.waits_reading, prediction.waits_uploading) == (3, 1, 1)
     assert facts(prediction)[1] == (
-        "the host waits for the device 3.0 times per step: 1.0 to read a value, 1.0 in copies to it, 1.0 in other synchronisation"
+        "the host waits for the device 3.0 times per step: 1.0 to read a value, 1.0 in copies to it, 1.0 in other synchronization"
     )
 
 

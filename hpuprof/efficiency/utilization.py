@@ -1,6 +1,6 @@
 """How much of the device's peak the steps reach: operations of matrix operators, from shapes, against time and peak.
 
-Shapes stand on host rows, so the utilisation of a step needs no link between host and device: it is known on Gaudi in
+Shapes stand on host rows, so the utilization of a step needs no link between host and device: it is known on Gaudi in
 lazy mode, too. What a single operator reaches needs the links.
 """
 
@@ -29,7 +29,7 @@ MME = "MME"
 _NO_DETAIL = Detail(b"", b"", b"")
 
 
-class Utilisation(msgspec.Struct, frozen=True, eq=False, dict=True):
+class Utilization(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The matrix operators of one trace: what they compute, and when. Arrays have shape `(calls,)`."""
 
     view: RankView
@@ -42,7 +42,7 @@ class Utilisation(msgspec.Struct, frozen=True, eq=False, dict=True):
     recomputed: Mask
 
     @classmethod
-    def of(cls, view: RankView, device: str | None) -> Utilisation:
+    def of(cls, view: RankView, device: str | None) -> Utilization:
         """Find the matrix operators; of nested ones, the innermost, whose types are those of the kernel."""
         trace, nesting = view.trace, view.links.nesting
         host, rows = trace.host, nesting.rows
@@ -157,7 +157,7 @@ class Utilisation(msgspec.Struct, frozen=True, eq=False, dict=True):
         ]
 
     def rows(self) -> tuple[list[UtilisationRow], int, list[Trouble]]:
-        """Summarise matrix operators by name and shape over the steady steps; also return how many there are.
+        """Summarize matrix operators by name and shape over the steady steps; also return how many there are.
 
         What lies above the peak is a fault of formula, peak or link: unknown, and counted.
         """

@@ -47,7 +47,7 @@ _NONE = np.int32(-1)
 _HOST, _MAYBE_DEVICE, _IGNORE, _SYNC, _UNKNOWN = 1, 2, 3, 4, 5
 
 
-class Normaliser:
+class Normalizer:
     """Collect wire events of one file, then `finish()` them into a `Trace`."""
 
     def __init__(self) -> None:
