@@ -13,6 +13,8 @@ SHARE = 0.05
 """Parts smaller than this share of the change are not named."""
 NAMED = 4
 REST = "the rest"
+REPLACED = 1.1
+"""Times the change of a part from which what is named in it gave place to something else, so that the part is told."""
 STEADY = 20
 """Steps to record where noise hides a change: by judgment, half the noise of five."""
 
@@ -91,6 +93,8 @@ def _beyond(part: Part) -> bool:
 def _name(part: Part, inside: Sequence[Part], total: float) -> list[tuple[float, str]]:
     """Name what holds at least half of a part and what is left of it, or the part when nothing does."""
     large = [p for p in inside if not p.remainder and p.delta / part.delta >= 0.5]
+    if sum(p.delta for p in large) / part.delta > REPLACED:
+        return [(part.delta, part.text)]  # others took their place
     if not large:
         first = max((p for p in inside if not p.remainder), key=lambda p: p.delta / total, default=None)
         hint = (

@@ -500,3 +500,18 @@ def test_noise_as_large_as_the_prediction_tells_nothing(tmp_path, gain, reason):
         for side, ns in ((a, 1_000_000), (b, 900_000))
     )
     assert compare_reports(a, b).check.reason == reason
+
+
+def test_a_kernel_that_another_replaced_is_told_as_their_part(tmp_path):
+    """200 µs of sgemm went, 100 µs of another came: the part is 100 µs shorter, not 200."""
+    a = program(tmp_path, kernels=(SGEMM,) * 2)
+    b = program(tmp_path, kernels=(BF16,), step=900.0)
+    (part,) = [share for share in compare_reports(a, b).shares if share.text.startswith("device busy")]
+    assert (part.text, part.delta) == ("device busy, compute", pytest.approx(-100_000, abs=1))
+
+
+def test_the_plan_of_traces_is_priced_with_the_fixes_that_are_asked_for(samples):
+    from hpuprof.api import _plan_with
+
+    rows_of_plan = _plan_with(samples / "hpu_g2_eager", None, 1, ["data_loading"])
+    assert [row.remedy for row in rows_of_plan if row.order is not None] == ["data_loading"]
