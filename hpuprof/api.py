@@ -103,7 +103,7 @@ def analyze(
     Dask scheduler instead; `strict`: fail if rows or files were lost; `cache`: where to cache results: auto (default),
     beside, off or a directory; `table_rows`: maximum rows in multi-rank tables, 0 for no limit; `step_time`: the step
     time without the profiler, such as "12.3ms" or a timedelta, from which gains count; `step_time_from`: a file of
-    another tool that holds it (docs/guide/reports.md lists which); `constants`: a machine
+    another tool that holds it (docs/reference/reports.md lists which); `constants`: a machine
     profile written by `hpuprof calibrate`; `apply`: a list of remedies that the plan prices in this order; `clock`: how
     to align host clocks: `collective`, `raw` or `manifest:FILE` (see docs/method/ranks.md); `progress` is called with
     the name of each finished file.
@@ -261,7 +261,7 @@ def merge(
     mode, _, manifest = wanted.partition(":")
     if mode not in ("raw", "collective", "manifest") or (mode == "manifest") != bool(manifest):
         raise UsageError(
-            f"no clock {clock!r}", hint="one of raw, collective, manifest:FILE; see docs/guide/timelines.md"
+            f"no clock {clock!r}", hint="one of raw, collective, manifest:FILE; see docs/reference/timelines.md"
         )
     if mode == "manifest":
         offsets = given_offsets(read_clocks(manifest), manifest, run.files, run.identities)

@@ -1,7 +1,7 @@
 """Predicts what a viewer would make of a trace as it is: whether it loads, and what is lost. Changes nothing.
 
 The rules were found by trying: Perfetto v52 (trace processor), catapult's importer (chrome://tracing),
-torch-tb-profiler 0.4.0 and 0.4.3. `docs/guide/timelines.md` lists them; the tests compare them with the viewers.
+torch-tb-profiler 0.4.0 and 0.4.3. `docs/reference/timelines.md` lists them; the tests compare them with the viewers.
 """
 
 from __future__ import annotations
