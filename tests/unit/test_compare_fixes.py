@@ -19,6 +19,7 @@ from hpuprof.comparison.reports import compare_reports
 from hpuprof.comparison.result import Comparison
 from hpuprof.comparison.signatures import SIGNATURES
 from hpuprof.errors import InsufficientDataError
+from hpuprof.model.durations import about
 from hpuprof.model.plan_rows import PlanRow
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.render import render
@@ -515,3 +516,7 @@ def test_the_plan_of_traces_is_priced_with_the_fixes_that_are_asked_for(samples)
 
     rows_of_plan = _plan_with(samples / "hpu_g2_eager", None, 1, ["data_loading"])
     assert [row.remedy for row in rows_of_plan if row.order is not None] == ["data_loading"]
+
+
+def test_a_gain_that_rounds_to_nothing_has_no_sign():
+    assert about(-45_490.0, -4e6, 4e6) == "0 ms (−4 to 4)"
