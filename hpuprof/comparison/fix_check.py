@@ -34,6 +34,7 @@ _WHY = {
     "other_program": "B does other work per step besides",
     "recorded_only": "profiling slows the launches that it removes, and a side has no step time without the profiler",
 }
+_TIME_BOTH = "Record both with HPUProfiler, or give --step-time to `hpuprof analyze` of each."
 _BASIS = {"unprofiled": "without the profiler", "recorded": "as recorded"}
 
 
@@ -204,6 +205,7 @@ def _sentence(
     how = {"together": ", priced together", "sum": ", the sum of each alone"}.get(predicted.how, "")
     begin = f"Predicted to save {about(gain.ns, gain.low_ns, gain.high_ns)} a step{how}; {reached}"
     if reason:
-        return f"{begin}. Not scored: {_WHY[reason]}."
+        hint = f" {_TIME_BOTH}" if reason == "recorded_only" else ""
+        return f"{begin}. Not scored: {_WHY[reason]}.{hint}"
     words = {"inside": "inside the interval", "below": "less than predicted", "above": "more than predicted"}[verdict]
     return f"{begin}: {words}{', within noise' if within else ''}."

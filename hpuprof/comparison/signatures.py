@@ -256,7 +256,7 @@ SIGNATURES = (
     Signature("fused_optimizer", "the optimizer is fused", _optimizer),
     Signature("graphs", "the step is captured in graphs", _graphs),
     Signature("pauses", "pauses are gone", _pauses, ("data_loading",)),
-    Signature("keep_pace", "no rank holds up the others", _finding(_SLOW_RANK, "a slow rank")),
+    Signature("keep_pace", "slow ranks keep pace", _finding(_SLOW_RANK, "a slow rank")),
     Signature("balance", "work is divided evenly", _finding(_UNEVEN, "uneven stages")),
 )
 """Every fix that can be found, in the order in which they are told."""

@@ -22,7 +22,7 @@ def about(ns: float | None, low: float | None, high: float | None) -> str:
     if ns is None or low is None or high is None or not high > low:
         return duration(ns)
     size, unit, digits = _digits(ns, low, high)
-    middle, *ends = (f"{value / size:.{digits}f}".replace("-", "−") for value in (ns, low, high))
+    middle, *ends = (f"{round(value / size, digits) + 0.0:.{digits}f}".replace("-", "−") for value in (ns, low, high))
     return f"{middle} {unit} ({ends[0]} to {ends[1]})" if ends[0] != ends[1] else f"{middle} {unit}"
 
 

@@ -69,6 +69,7 @@ def compare_sections(c: Comparison, *, top: int | None = TOP) -> list[Section]:
     lead = [x for x in c.changes if (x.stage, x.action) == (c.stage, c.action)]
     found = [
         gates(c.gates),
+        _fixes(c),
         _items("worse", "Got worse, per step", [x for x in lead if x.verdict == "worse"], top),
         _items("changed", "Changed, per step", [x for x in lead if x.verdict == "changed"], top),
         _items("better", "Got better, per step", [x for x in lead if x.verdict == "better"], top),
@@ -165,6 +166,21 @@ def _part(part: Part, text: str) -> tuple[str, ...]:
         _signed(part.delta, "ns"),
         _noise(part.low, part.high, "ns"),
     )
+
+
+def _fixes(c: Comparison) -> Section:
+    """Show the signs of the fixes that were found; a sign that is no number stands for itself."""
+    rows = tuple(
+        (
+            fix.fix,
+            clean(sign.what),
+            measured(sign.a, sign.unit) if sign.unit else "",
+            measured(sign.b, sign.unit) if sign.unit else "",
+        )
+        for fix in c.applied
+        for sign in fix.signs
+    )
+    return Section("Fixes found", ("fix", "sign", "A", "B"), rows, "llrr", "Per step.", "fixes")
 
 
 def _replaced(c: Comparison, top: int | None) -> Section:

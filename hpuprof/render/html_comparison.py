@@ -58,7 +58,7 @@ def _blocks(c: Comparison) -> list[Block]:
             "changes",
             "What changed",
             lead="" if any(name in tables for name in _ITEMS) else "No part of the step changed beyond noise.",
-            tables=tuple(tables.get(name) for name in ("gates", *_ITEMS)),
+            tables=tuple(tables.get(name) for name in ("gates", "fixes", *_ITEMS)),
             always=True,
         ),
         Block(

@@ -152,7 +152,7 @@ _VIEWS = (
     View(
         "kernels",
         "Kernels and copies, per step",
-        "name engine +kind +dtype count_per_step total_per_step_ns p50_ns p90_ns +max_ns",
+        "name engine +kind +dtype +operator count_per_step total_per_step_ns p50_ns p90_ns +max_ns",
         id="kernel-table",
     ),
     View(

@@ -75,6 +75,19 @@ def test_compare_json_is_one_document_that_fits_its_schema(run, pair):
     assert (code, document["verdict"], document["gates"][0]["outcome"]) == (0, "better", "passed")
 
 
+def test_a_check_is_recorded_as_one_line(run, pair):
+    code, out, err = run("compare", *pair, "--record-check")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    line = json.loads(out)
+    assert (line["fixes"], line["verdict"], line["reason"]) == (["graphs"], "not scored", "recorded_only")
+    assert line["predicted_ns"][0] <= line["predicted_ns"][1] <= line["predicted_ns"][2]
+    assert "hpu_g1" not in out
+    code, out, err = run("compare", pair[0], pair[0], "--record-check")
+    assert (code, out, "no fix was found" in err) == (3, "", True)
+    assert run("compare", *pair, "--record-check", "--json")[0] == 2
+    assert run("compare", *pair, "--full", "-o", "-")[0] == 2
+
+
 def test_hostile_names_stay_text(run, tmp_path):
     from builder import TraceBuilder
 

@@ -19,11 +19,12 @@ from hpuprof.comparison.reports import compare_reports
 from hpuprof.comparison.result import Comparison
 from hpuprof.comparison.signatures import SIGNATURES
 from hpuprof.errors import InsufficientDataError
+from hpuprof.model.durations import about
 from hpuprof.model.plan_rows import PlanRow
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.render import render
 from hpuprof.render.comparison_card import LINES, to_card
-from hpuprof.render.comparison_text import dumps, to_markdown, to_text
+from hpuprof.render.comparison_text import compare_sections, dumps, to_markdown, to_text
 from hpuprof.report.model import Finding, Report
 
 SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -515,3 +516,16 @@ def test_the_plan_of_traces_is_priced_with_the_fixes_that_are_asked_for(samples)
 
     rows_of_plan = _plan_with(samples / "hpu_g2_eager", None, 1, ["data_loading"])
     assert [row.remedy for row in rows_of_plan if row.order is not None] == ["data_loading"]
+
+
+def test_a_gain_that_rounds_to_nothing_has_no_sign():
+    assert about(-45_490.0, -4e6, 4e6) == "0 ms (−4 to 4)"
+
+
+def test_the_tables_hold_each_sign_with_both_numbers(tmp_path):
+    a, b = PAIRS["fused_optimizer"](tmp_path)
+    c = compare_reports(a, b)
+    (section,) = [section for section in compare_sections(c) if section.name == "fixes"]
+    assert section.rows[0] == ("fused_optimizer", "fused optimizer operators", "0", "1")
+    assert "fused optimizer operators" in page_text(c)
+    assert not [s for s in compare_sections(compare_reports(a, a)) if s.name == "fixes"]

@@ -1,13 +1,20 @@
 """Names of kernels as people say them; the recorded ones are from public recordings and compilers' outputs."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
+from builder import TraceBuilder
 
+import hpuprof
 from hpuprof.model.kernel_names import readable
+from hpuprof.render import render
+from hpuprof.render.brief import to_brief
+from hpuprof.render.card import to_card
 from hpuprof.render.column_words import named
+from hpuprof.render.comparison_text import to_text
 
 NAMES = {
     "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >"
@@ -91,3 +98,47 @@ def test_the_same_in_every_process():
         [sys.executable, "-c", code], input=json.dumps(list(NAMES)), capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout) == [readable(n) for n in NAMES]
+
+
+MANGLED = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_"
+DEMANGLED = next(iter(NAMES))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A program with a mangled kernel and a demangled one."""
+    folder = tmp_path_factory.mktemp("kernels")
+
+    def program(length):
+        b = TraceBuilder()
+        for i in range(6):
+            at = 1000 * i
+            b.step(i, at, 1000).host("aten::fill_", at + 10, 30).host("aten::zero_", at + 50, 30)
+            b.kernel(MANGLED, at + 200, length, launch=at + 15).kernel(DEMANGLED, at + 600, length, launch=at + 55)
+        return hpuprof.analyze(b.write(folder / f"{length}.json"), jobs=1)
+
+    return program(100), program(300)
+
+
+@pytest.mark.parametrize("form", [".txt", ".md", ".html", "card", "brief", "compared", "compared.html", "compared.md"])
+def test_every_view_names_kernels_in_short(recorded, form):
+    report, other = recorded
+    made = {
+        "card": lambda: to_card(report),
+        "brief": lambda: to_brief(report, []),
+        "compared": lambda: (
+            to_text(hpuprof.compare(report, other), width=200) + hpuprof.compare(report, other).explanation
+        ),
+        "compared.html": lambda: render(hpuprof.compare(report, other), ".html"),
+        "compared.md": lambda: render(hpuprof.compare(report, other), ".md"),
+    }.get(form, lambda: render(report, form))()
+    shown = re.sub(r'title="[^"]*"', "", made)  # the whole of what was shortened, where the pointer rests
+    assert "_ZN2at" not in shown.replace("\\_", "_")
+    assert "std::array" not in shown
+    if form != "card":
+        assert "vectorized" in shown
+
+
+def test_json_keeps_the_recorded_names(recorded):
+    assert MANGLED in render(recorded[0], ".json")
+    assert {MANGLED, DEMANGLED} <= {row.name for row in recorded[0].data.kernels}
