@@ -15,7 +15,7 @@ LEAST = 0.005
 """Share of the step that a kernel must take on a side to be told of."""
 MOST = 20
 ALIKE = 10.0
-"""Factor between both times up to which one kernel may do the work of the other; by judgement: the gain of tensor cores
+"""Factor between both times up to which one kernel may do the work of the other; by judgment: the gain of tensor cores
 over fp32 is at most as large."""
 GONE = 0.1
 """Share of A's activations below which a kernel counts as gone, and the other way round as new."""

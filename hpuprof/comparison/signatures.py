@@ -26,9 +26,9 @@ _SLOW_RANK, _UNEVEN = "HP230", "HP235"
 MOSTLY = 0.5
 """Share of the matrix kernels' time from which a run multiplies in a type."""
 _FP8 = 0.25
-"""The same for fp8, which attention and the last layers are usually left out of; by judgement."""
+"""The same for fp8, which attention and the last layers are usually left out of; by judgment."""
 _RECUR = 3
-"""Slow steps of one cause from which they are the program's; by judgement."""
+"""Slow steps of one cause from which they are the program's; by judgment."""
 _SAME_BYTES = (0.8, 1.25)
 """Bytes of collectives in B over those in A between which they are the same; padding of buckets is a few per cent."""
 _GRAPH_LAUNCH = re.compile(r"graph_?launch|launchgraph", re.IGNORECASE)

@@ -19,7 +19,7 @@ from hpuprof.comparison.result import Sign
 from hpuprof.model.durations import duration
 
 FELL = 0.5
-"""Share of A's number at which B's has fallen, at most; by judgement: reads in every other step are half as many."""
+"""Share of A's number at which B's has fallen, at most; by judgment: reads in every other step are half as many."""
 LEAST = 0.01
 """Share of the step by which a time must have fallen to be a sign: what the plan takes for a line."""
 

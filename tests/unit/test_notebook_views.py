@@ -10,7 +10,6 @@ from hostile import HOSTILE, hostile
 from sample_reports import SAMPLES, report_of
 
 import hpuprof
-from hpuprof.render.comparison_text import leads
 from hpuprof.render.notebook import MOST_BYTES
 
 NAMES = sorted(p.name for p in SAMPLES.iterdir() if p.is_dir() and p.name != "generator")
@@ -74,7 +73,7 @@ def test_a_run_shows_its_files(sample):
 def test_a_comparison_shows_its_sentences_and_what_changed():
     comparison = compared()
     text = shown(comparison)
-    assert all(" ".join(said.replace("`", "").split()) in text for said in leads(comparison))
+    assert all(" ".join(said.replace("`", "").split()) in text for said in comparison.leads)
     assert "Got better, per step" in text
     assert "_GraphedBackward" in text
 

@@ -86,7 +86,7 @@ SAY = {
     r"pric(?:e|es|ed|ing)": "estimate",
     r"reads? (?:nothing|norms|values) back": "synchronization point, .item()",
     r"remed(?:y|ies)": "fix",
-    r"told": "reported, known, shown",
+    r"told(?! apart)": "reported, known, shown",
     r"uploads?": "host-to-device copy",
     r"what nobody waits for": "queued work",
     r"work that waits": "queued work",
