@@ -31,6 +31,12 @@ _RECUR = 3
 """Slow steps of one cause from which they are the program's; by judgment."""
 _SAME_BYTES = (0.8, 1.25)
 """Bytes of collectives in B over those in A between which they are the same; padding of buckets is a few per cent."""
+_FEWER = 0.75
+"""Share of A's collectives that B has at most where micro-steps skip theirs: with two, half of them; by judgment."""
+_AS_MANY, _HALF = 0.05, (0.45, 0.55)
+_FILLED = 0.8
+"""Fills for each operator that makes memory from which all of it is filled; by judgment."""
+_OF_LISTS = r"^aten::_(?:fused|foreach)_"
 _GRAPH_LAUNCH = re.compile(r"graph_?launch|launchgraph", re.IGNORECASE)
 _UNFUSED = r"^aten::(?:add_|mul_|lerp_|addcmul_|addcdiv_|sqrt|div|add|mul)$"
 _FOREACH = r"^aten::_foreach_"
@@ -141,10 +147,45 @@ def _overlap(seen: Seen) -> list[Sign]:
 
 def _buckets(seen: Seen) -> list[Sign]:
     a, b = seen.counts("kernels", lambda row: row.kind == "communication")
-    moved = [sum((r.bytes or 0) * r.count for r in g.rows("collectives")) / max(1, len(g.steps)) for g in _sides(seen)]
-    if moved[0] and moved[1] and not _SAME_BYTES[0] <= moved[1] / moved[0] <= _SAME_BYTES[1]:
+    moved = _moved(seen)
+    if all(moved) and not _SAME_BYTES[0] <= moved[1] / moved[0] <= _SAME_BYTES[1]:
         return []
     return _with(fewer("collectives", a, b) if b else None)
+
+
+def _moved(seen: Seen) -> tuple[float, float]:
+    """Return the bytes that collectives move in a step, on both sides; 0: none or unknown."""
+    a, b = (sum((r.bytes or 0) * r.count for r in g.rows("collectives")) / max(1, len(g.steps)) for g in _sides(seen))
+    return a, b
+
+
+def _no_sync(seen: Seen) -> list[Sign]:
+    """Fewer collectives of the same size: others than `buckets`, which are as many bytes."""
+    moved, (a, b) = _moved(seen), seen.counts("collectives", lambda _: True)
+    if not all(moved) or not a or not b or not _SAME_BYTES[0] <= (moved[1] / moved[0]) / (b / a) <= _SAME_BYTES[1]:
+        return []
+    return _with(fewer("collectives", a, b, share=_FEWER))
+
+
+def _compression(seen: Seen) -> list[Sign]:
+    """As many collectives of half the bytes."""
+    moved, (a, b) = _moved(seen), seen.counts("collectives", lambda _: True)
+    if not all(moved) or not a or not b or abs(b / a - 1) > _AS_MANY or not _HALF[0] <= moved[1] / moved[0] <= _HALF[1]:
+        return []
+    return _only(counted("bytes of collectives", *moved))
+
+
+def _fills(seen: Seen) -> list[Sign]:
+    """In deterministic mode nearly every operator that makes memory is followed by a fill of its own."""
+    fills, made = seen.named("operators", r"^aten::fill_$"), seen.named("operators", r"^aten::(?:new_)?empty")
+    if fills[0] is None or fills[1] is None or not made[0] or not made[1] or fills[0] < _FILLED * made[0]:
+        return []
+    return _with(fewer("fills", *fills) if fills[1] / made[1] <= FELL * fills[0] / made[0] else None)
+
+
+def _groups(seen: Seen) -> list[Sign]:
+    a, b = seen.named("operators", _OF_LISTS)
+    return _with(fewer("optimizer operators on lists of tensors", a, b) if b else None)
 
 
 def _sides(seen: Seen) -> tuple[Group, Group]:
@@ -246,14 +287,23 @@ SIGNATURES = (
     Signature("uploads", "batches are copied from pinned memory", _pinned),
     Signature("allocations", "the step allocates less device memory", _allocations, ("graphs",)),
     Signature("copies", "copies overlap with compute", _copies, ("uploads",)),
-    Signature("collectives", "gradient reduction overlaps with backward", _overlap, ("buckets",)),
-    Signature("buckets", "collectives are fewer and larger", _buckets),
+    Signature("no_sync", "gradients are reduced in the last micro-step only", _no_sync),
+    Signature(
+        "collectives",
+        "gradient reduction overlaps with backward",
+        _overlap,
+        ("buckets", "no_sync", "gradient_compression"),
+    ),
+    Signature("buckets", "collectives are fewer and larger", _buckets, ("no_sync",)),
+    Signature("gradient_compression", "gradients are reduced in 16 bits", _compression),
     Signature("lower_precision", "matrices are multiplied in 16 bits", _types(("fp32", "tf32"), "16 bits")),
     Signature("fp8", "matrices are multiplied in fp8", _types(("fp32", "tf32", "16 bits"), "fp8", _FP8)),
     Signature("tf32", "fp32 matrices are multiplied through TF32", _types(("fp32",), "tf32"), ("lower_precision",)),
     Signature("pointwise_fusion", "pointwise operators are fused", _fusion),
     Signature("recomputation", "activations are kept, not recomputed", _recomputation),
+    Signature("fills", "new memory is left unfilled", _fills),
     Signature("fused_optimizer", "the optimizer is fused", _optimizer),
+    Signature("parameter_groups", "the optimizer has fewer parameter groups", _groups, ("fused_optimizer",)),
     Signature("graphs", "the step is captured in graphs", _graphs),
     Signature("pauses", "pauses are gone", _pauses, ("data_loading",)),
     Signature("keep_pace", "slow ranks keep pace", _finding(_SLOW_RANK, "a slow rank")),

@@ -142,6 +142,18 @@ def _pauses(folder: Path) -> tuple[Report, Report]:
     return edited(base, steps=slow, step_groups=[*base.data.step_groups, group]), base
 
 
+def _of_collectives(**change: Callable[[int], int]) -> tuple[Report, Report]:
+    """Collectives of a job before a change of their fields, and after it."""
+    base = report_of("cpu_2_ranks_ddp")
+    changed = [
+        msgspec.structs.replace(row, **{name: f(getattr(row, name)) for name, f in change.items()})
+        for row in base.data.collectives
+        if row.bytes
+    ]
+    same = [row for row in base.data.collectives if row.bytes]
+    return edited(base, collectives=same), edited(base, collectives=changed)
+
+
 PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "data_loading": lambda p: _by_names(p, loader=(SINGLE, WORKERS)),
     "read_backs": lambda p: _obstacles(p, "HP302"),
@@ -152,10 +164,12 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     ),
     "allocations": lambda p: _by_steps(p, blocked_alloc_ns=(200_000, 1000)),
     "copies": lambda p: _by_steps(p, exposed_copy_ns=(200_000, 1000), copy_busy_ns=(200_000, 200_000)),
+    "no_sync": lambda _: _of_collectives(count=lambda n: 4 * n)[::-1],
     "collectives": lambda p: _by_steps(
         p, exposed_communication_ns=(200_000, 1000), communication_busy_ns=(200_000, 200_000)
     ),
     "buckets": _buckets,
+    "gradient_compression": lambda _: _of_collectives(bytes=lambda n: n // 2),
     "lower_precision": lambda p: _by_names(p, kernels=((SGEMM,) * 2, (BF16,) * 2)),
     "fp8": lambda p: _by_names(p, kernels=((BF16,) * 2, (FP8,) * 2)),
     "tf32": lambda p: _by_names(p, kernels=((SGEMM,) * 2, (TF32,) * 2)),
@@ -163,10 +177,24 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
         p, kernels=((SGEMM, *(POINTWISE,) * 4), (SGEMM, "triton_poi_fused_add_relu_0"))
     ),
     "recomputation": lambda p: _by_steps(p, recomputed_flops=(10**9, 0)),
+    "fills": lambda p: _by_names(
+        p,
+        operators=(
+            ("aten::mm", "aten::relu", *("aten::empty", "aten::fill_") * 3),
+            ("aten::mm", "aten::relu", *("aten::empty",) * 3),
+        ),
+    ),
     "fused_optimizer": lambda p: _by_names(
         p,
         operators=(
             ("aten::mm", "aten::relu", "aten::mul_", "aten::addcmul_", "aten::addcdiv_", "aten::add_"),
+            ("aten::mm", "aten::relu", "aten::_fused_adam_"),
+        ),
+    ),
+    "parameter_groups": lambda p: _by_names(
+        p,
+        operators=(
+            ("aten::mm", "aten::relu", *("aten::_fused_adam_",) * 6),
             ("aten::mm", "aten::relu", "aten::_fused_adam_"),
         ),
     ),
