@@ -202,7 +202,7 @@ def _sentence(
             known = f", and {about(gain.ns, gain.low_ns, gain.high_ns)} a step of the others"
         return f"{apart}A's plan has no estimate of {', '.join(predicted.missing)}{why}{known}; {reached}."
     gain = predicted.gain
-    how = {"together": ", priced together", "sum": ", the sum of each alone"}.get(predicted.how, "")
+    how = {"together": ", estimated together", "sum": ", the sum of each alone"}.get(predicted.how, "")
     begin = f"Predicted to save {about(gain.ns, gain.low_ns, gain.high_ns)} a step{how}; {reached}"
     if reason:
         hint = f" {_TIME_BOTH}" if reason == "recorded_only" else ""

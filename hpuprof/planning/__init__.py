@@ -1,1 +1,1 @@
-"""What to change first: remedies as edits of one schedule, priced together."""
+"""What to change first: remedies as edits of one schedule, estimated together."""
