@@ -31,7 +31,7 @@ _PLUMBING = re.compile(
 )
 """Template arguments that say how a kernel is fed, not what it does."""
 _WRAPPER = re.compile(
-    r"^(?:Kernel\d?|device_kernel|kernel|\w*kernel_impl\w*|gpu_index_kernel|_cuda_scatter_gather_internal_kernel"
+    r"^(?:Kernel\d?|device_kernel|kernel|\w*kernel_impl\w*|gpu_index_kernel|_\w*scatter_gather_internal_kernel"
     r"|(?:Binary|Unary|AUnary|BUnary|Compare)Functor|ReduceOp|func_wrapper_t|WrapFunctor)$"
 )
 """Templates that only apply their argument, which is named in their place."""

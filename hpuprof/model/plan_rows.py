@@ -27,7 +27,11 @@ class PlanRow(Row, frozen=True, kw_only=True):
     where: Annotated[str, Meta(description="Place in the program.")]
     per_step: Annotated[float | None, Meta(description="How often per step.")] = None
     before_ns: Annotated[
-        float | None, Meta(description="Step time before it, the rows above it done: the median [ns].")
+        float | None,
+        Meta(
+            description="Step time before it, the rows above it done; of other rows, the one that gains count from: "
+            "the median [ns]."
+        ),
     ] = None
     before_low_ns: Annotated[float | None, Meta(description="That step time, 5th percentile [ns].")] = None
     before_high_ns: Annotated[

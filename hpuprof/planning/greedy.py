@@ -354,6 +354,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             after = base * (1.0 - self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True))
         saved = (base - after) * (1.0 if known is None else known)
         alone = _columns("alone", _about(saved, float(median(base) - median(after))))
+        alone |= _columns("before", interval(of_other_runs(base, told=self.told)))
         return msgspec.structs.replace(row, **alone, p_gain=float(np.mean(saved > 0.0)))
 
 

@@ -70,7 +70,7 @@ def answer_of(data: ReportData) -> Answer:
     return Answer(
         bound=headline.bound,
         bound_sentence=headline.bound_sentence or headline.sentence,
-        base=_base(data, taken),
+        base=_base(data, _counts_from(rows)),
         run=run_line(data),
         fixes=fixes,
         nothing="" if taken or not rows else _nothing(rows, data.findings),
@@ -92,7 +92,14 @@ def _overtaken(rows: Sequence[PlanRow], graph: GraphMode) -> str:
 
 def counted_ns(rows: Sequence[PlanRow], graph: GraphMode) -> float | None:
     """Return the step time that gains count from [ns]; None where nothing is estimated."""
-    return next((row.before_ns for row in rows if row.order == 1), graph.base_step_ns)
+    priced = _counts_from(rows)
+    return graph.base_step_ns if priced is None else priced.before_ns
+
+
+def _counts_from(rows: Sequence[PlanRow]) -> PlanRow | None:
+    """Return the first line of the plan, else the first fix with an estimate: it knows what gains count from."""
+    known = (row for row in rows if row.before_ns is not None)
+    return next((row for row in rows if row.order == 1), next(known, None))
 
 
 def with_savings(findings: Sequence[Finding], rows: Sequence[PlanRow], base_ns: float | None) -> list[Finding]:
@@ -241,14 +248,14 @@ def _of_findings(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterat
         )
 
 
-def _base(data: ReportData, taken: Sequence[PlanRow]) -> Base:
+def _base(data: ReportData, priced: PlanRow | None) -> Base:
     """Return the step time as recorded, and the one that gains count from."""
     graph, unit = data.graph_mode, data.headline.unit
     metrics = {metric.name: metric.value for metric in data.metrics}
     recorded, measured = metrics.get("step_time_mean"), metrics.get("unprofiled_step_time")
     source = graph.base or ""
-    if taken:
-        counted = _span(taken[0], "before")
+    if priced is not None:
+        counted, source = _span(priced, "before"), source or ("unprofiled" if measured is not None else "profiled")
     elif graph.base_step_ns is None and measured is not None:  # nothing is predicted, but the recorder timed steps
         counted, source = Span(low_ns=measured, ns=measured, high_ns=measured), "unprofiled"
     else:

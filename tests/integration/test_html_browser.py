@@ -40,7 +40,8 @@ def test_pages_open_offline_without_errors(pages, width, dark):
             assert {r.split(":", 1)[0] for r in browser.requests} <= {"file", "data", "blob"}
             assert browser.value("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls only down"
             verdict = browser.value("document.getElementById('verdict').textContent")
-            assert verdict == report_of(sample).graph_mode.sentence
+            graphs = report_of(sample).answer.graphs
+            assert verdict == (f"Line {graphs.line}. " if graphs.line else "") + graphs.sentence
             ground = browser.value("getComputedStyle(document.body).backgroundColor")
             assert (ground == "rgb(18, 23, 29)") == dark
             ink = browser.value("document.querySelector('.chart .xtick text').style.fill")
