@@ -220,16 +220,16 @@ def schema() -> str:
     return json.dumps(REPORTS.schema(), indent=1) + "\n"
 
 
-def screens() -> str:
-    """Return the README with each console block below `<!-- screen: N lines -->` made anew: N lines of what it prints."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def screens(document: str) -> str:
+    """Return a document with each console block below `<!-- screen: N lines -->` made anew: N lines of what it prints."""
+    text = (ROOT / document).read_text(encoding="utf-8")
     return SCREEN.sub(_screen, text)
 
 
 def _screen(found: re.Match[str]) -> str:
     words = [sys.executable, "-m", "hpuprof", *shlex.split(found["command"])[1:]]
     environment = {**os.environ, "COLUMNS": "80", "HPUPROF_CACHE": "off", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(  # noqa: S603 (our own command, from our own README)
+    done = subprocess.run(  # noqa: S603 (our own command, from our own documents)
         words, cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8", check=True
     )
     lines = done.stdout.splitlines()
@@ -239,7 +239,8 @@ def _screen(found: re.Match[str]) -> str:
 
 
 DOCUMENTS = {
-    "README.md": screens,
+    "README.md": lambda: screens("README.md"),
+    "docs/guide/index.md": lambda: screens("docs/guide/index.md"),
     "docs/reference/columns.md": columns,
     "docs/method/definitions.md": definitions,
     "docs/reference/codes.md": codes,
