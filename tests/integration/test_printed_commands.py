@@ -130,7 +130,7 @@ STAND_INS = {
 }
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/reference/timelines.md"])
+@pytest.mark.parametrize("document", ["docs/reference/timelines.md"])
 def test_commands_for_viewers_run_on_samples(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     ran = 0
