@@ -50,8 +50,8 @@ def first_in(report: Report) -> First:
     asked = next((row for row in rows if row.reason == "one_rank"), None)
     if asked is not None:
         return First(asked.reason, report.headline.first)
-    if refused(rows):
-        return First(rows[0].reason, f"Cannot say: {rows[0].why}")
+    if (unknown := refused(rows)) is not None:
+        return First(unknown.reason, f"Cannot say: {unknown.why}")
     return First(NOTHING, "Nothing that is priced saves 1 %")
 
 

@@ -93,7 +93,8 @@ def said_of(trace: Path) -> Said:
 def faults(opinion: Opinion, said: Said) -> list[str]:
     """Return what an expert would not have said; empty when the answer is right."""
     found = []
-    if said.verdict not in opinion.verdicts:
+    # What must go first makes a gain marginal in opinions written before there was a word for it.
+    if said.verdict not in (*opinion.verdicts, *(["not yet"] if "marginal" in opinion.verdicts else [])):
         found.append(f"{said.verdict}, not {' or '.join(opinion.verdicts)}")
     low, high = opinion.range or (None, None)
     middle, slack = (said.high, BOUND_SLACK) if said.median is None else (said.median, SLACK)

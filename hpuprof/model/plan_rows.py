@@ -112,7 +112,11 @@ class PlanRow(Row, frozen=True, kw_only=True):
 ABSENT = frozenset({"no_place", "compiled", "no_graphs", "no_such_switch"})
 """Reasons that say that a recording has no place for a remedy, not that it cannot be priced."""
 
+OF_ONE = frozenset({"not_told", "not_told_apart"})
+"""Reasons for which a single fix cannot be priced, whatever holds for the others."""
 
-def refused(rows: Sequence[PlanRow]) -> bool:
-    """Tell whether nothing can be said of any remedy."""
-    return bool(rows) and all(row.why and row.reason not in ABSENT for row in rows)
+
+def refused(rows: Sequence[PlanRow]) -> PlanRow | None:
+    """Return the first remedy that cannot be priced where nothing can be said of any other; None where it can."""
+    unknown = next((row for row in rows if row.why and row.reason not in ABSENT | OF_ONE), None)
+    return unknown if all(row.why for row in rows) else None

@@ -292,9 +292,9 @@ def _nothing(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> str:
     """Say why the plan has no line, and the largest finding that has no estimate."""
     if unrecorded := first_sentence(rows):  # no line, so that ranks are missing
         return unrecorded
-    if refused(rows):
-        needs = rows[0].needs
-        said = f"Cannot say what to change first: {rows[0].why}."
+    if (unknown := refused(rows)) is not None:
+        needs = unknown.needs
+        said = f"Cannot say what to change first: {unknown.why}."
         if needs:
             said += f" It takes {needs[:1].lower()}{needs[1:].rstrip('.')}."
     else:

@@ -148,3 +148,19 @@ def test_graphs_that_the_plan_overtakes_say_so(verdict, told, reason, alike):
     graph = msgspec.structs.replace(data.graph_mode, verdict=verdict, sentence="Yes: 1.5 times.")
     said = answer_of(msgspec.structs.replace(data, graph_mode=graph)).graphs.sentence
     assert said == ("Yes: 1.5 times. " + OVERTAKEN if told and alike else "Yes: 1.5 times.")
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        (["no_place", "no_device_rows", "no_device_rows"], "Cannot say what to change first: why no_device_rows."),
+        (["no_place", "not_told", "no_graphs"], NOTHING),
+        (["adds_nothing", "no_device_rows"], NOTHING),
+    ],
+)
+def test_nothing_to_change_and_nothing_to_say_are_told_apart(reasons, said):
+    rows = [
+        msgspec.structs.replace(row(None, "uploads", reason=r), why="" if r == "adds_nothing" else f"why {r}")
+        for r in reasons
+    ]
+    assert report(rows, []).answer.nothing == said
