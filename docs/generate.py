@@ -241,6 +241,7 @@ def _screen(found: re.Match[str]) -> str:
 DOCUMENTS = {
     "README.md": lambda: screens("README.md"),
     "docs/guide/index.md": lambda: screens("docs/guide/index.md"),
+    "docs/index.md": lambda: screens("docs/index.md"),
     "docs/reference/columns.md": columns,
     "docs/method/definitions.md": definitions,
     "docs/reference/codes.md": codes,

@@ -148,6 +148,20 @@ def memory_ran_out(error: BaseException) -> bool:
     return isinstance(error, (ImportError, RuntimeError, OSError)) and any(words in str(error) for words in _NO_MEMORY)
 
 
+def install_command(*extras: str) -> str:
+    """Return the command that installs what extras hold, by the packages' own names, which every index has."""
+    from importlib.metadata import PackageNotFoundError, requires
+    from shlex import quote
+
+    try:
+        known = [text.replace("'", '"') for text in requires("hpuprof") or ()]
+    except PackageNotFoundError:  # run from its sources
+        known = []
+    wanted = [f'extra == "{extra}"' for extra in extras]
+    names = [text.partition(";")[0].strip() for want in wanted for text in known if want in text]
+    return f"pip install {' '.join(map(quote, names))}" if names else f"pip install '.[{','.join(extras)}]'"
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, most: int = 3, quote: str = "") -> str:
     """Return a hint: the known names closest to a wrong one, or `otherwise` if none is close."""
     from difflib import get_close_matches

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, field
 
-from hpuprof.errors import HpuprofError, InputError, MissingDependencyError, UsageError
+from hpuprof.errors import HpuprofError, InputError, MissingDependencyError, UsageError, install_command
 from hpuprof.messages import told
 from hpuprof.worker_process import SERVING, WorkerDiedError, WorkerProcess, undisturbed
 
@@ -324,7 +324,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
         from distributed import Client
     except ImportError:
         raise MissingDependencyError(
-            "--scheduler needs the package distributed", hint="pip install 'hpuprof[dask]'"
+            "--scheduler needs the package distributed", hint=install_command("dask")
         ) from None
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False, name="hpuprof")

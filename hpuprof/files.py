@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from hpuprof.errors import OutputError, TraceFormatError, UsageError
+from hpuprof.errors import OutputError, TraceFormatError, UsageError, install_command
 
 _PREFIX = "hpuprof-"
 _HELD = ".held"
@@ -83,7 +83,7 @@ def unreadable_trace(place: str, error: OSError) -> TraceFormatError:
 
 def install_protocol(kind: str) -> str:
     """Return the command that installs what URLs of a protocol need."""
-    return f"pip install 'hpuprof[remote]' {_PACKAGES.get(kind, '')}".rstrip()
+    return f"{install_command('remote')} {_PACKAGES.get(kind, '')}".rstrip()
 
 
 # -------------------------------------------------------------------------------------------------------------- writing

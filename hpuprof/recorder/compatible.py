@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hpuprof.errors import ConfigError, MissingDependencyError
+from hpuprof.errors import ConfigError, MissingDependencyError, install_command
 from hpuprof.recorder.warn import tell
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -57,7 +57,7 @@ def lightning_classes(module: str, name: str) -> tuple[Any, ...]:
     if not found:
         what = f" ({'; '.join(errors)})" if errors else ""
         raise MissingDependencyError(
-            f"HPUProfiler needs lightning or pytorch_lightning{what}", hint="pip install 'hpuprof[record]'"
+            f"HPUProfiler needs lightning or pytorch_lightning{what}", hint=install_command("record")
         )
     return tuple(found)
 

@@ -27,7 +27,7 @@ from msgspec import Meta
 from hpuprof import native
 from hpuprof._version import __version__
 from hpuprof.cache import user_folder
-from hpuprof.errors import HpuprofError
+from hpuprof.errors import HpuprofError, install_command
 from hpuprof.recorder.accelerator import find_device, resolve_activities
 from hpuprof.recorder.config import refuse_habana_profile
 from hpuprof.recorder.metadata import run_mode
@@ -92,7 +92,7 @@ def _analysis() -> Iterator[Check]:
     missing = {name: what for name, (module, what) in _EXTRAS.items() if find_spec(module) is None}
     if missing:
         found = "missing: " + ", ".join(f"{name} ({what})" for name, what in missing.items())
-        yield check("extras", found, "note", f"pip install 'hpuprof[{','.join(missing)}]'")
+        yield check("extras", found, "note", install_command(*missing))
     else:
         yield check("extras", "all are installed")
     for name, folder in (("cache", user_folder()), ("temporary files", Path(tempfile.gettempdir()))):
@@ -175,7 +175,7 @@ def _lightning() -> _Found:
             oldest = ".".join(map(str, OLDEST_LIGHTNING))
             return "lightning", f"{package} {found}, older than {oldest}", "fails", f"pip install '{package}>={oldest}'"
         return "lightning", f"{package} {found}", "ok", ""
-    advice = "HPUProfiler needs it, hpuprof.record does not: pip install 'hpuprof[record]'"
+    advice = f"HPUProfiler needs it, hpuprof.record does not: {install_command('record')}"
     return "lightning", "not installed", "note", advice
 
 

@@ -13,7 +13,7 @@ from typing import IO, Any, Protocol, get_args, get_type_hints
 
 import msgspec
 
-from hpuprof.errors import MissingDependencyError
+from hpuprof.errors import MissingDependencyError, install_command
 from hpuprof.files import check_target, whole_file
 from hpuprof.render.formats import clean, inert
 from hpuprof.render.json import inert_json
@@ -97,7 +97,7 @@ class ParquetWriter:
             from pyarrow import parquet
         except ImportError as error:
             raise MissingDependencyError(
-                "writing Parquet needs pyarrow", hint="pip install 'hpuprof[parquet]', or write .csv"
+                "writing Parquet needs pyarrow", hint=f"{install_command('parquet')}, or write .csv"
             ) from error
         self._arrow = pa
         types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
@@ -147,7 +147,7 @@ def check_table_target(path: Path, *, force: bool) -> None:
 
         if find_spec("pyarrow") is None:
             raise MissingDependencyError(
-                "writing Parquet needs pyarrow", hint="pip install 'hpuprof[parquet]', or write .csv"
+                "writing Parquet needs pyarrow", hint=f"{install_command('parquet')}, or write .csv"
             )
 
 

