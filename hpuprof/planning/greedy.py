@@ -89,7 +89,9 @@ def plan_rows(
         _alike(partial, len(pricing.base)),
     )
     off = partial.prediction.fell_back if partial.prediction is not None else None
-    rows = [*plan.rows(chosen), *unknown, *not_by_call(situation, off)]
+    rows = [*plan.rows(chosen), *unknown]
+    told_of = {row.remedy for row in rows}
+    rows += [row for row in not_by_call(situation, off) if row.remedy not in told_of]
     return [*rows, *without_place(situation, {row.remedy for row in rows})]
 
 

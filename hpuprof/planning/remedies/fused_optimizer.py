@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from hpuprof.analysis.placement import Phase
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import contains
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.remedy import Change, Effort, Remedy
-from hpuprof.planning.situation import ProgramCalls, Situation, folded, spared
+from hpuprof.planning.situation import ProgramCalls, Situation, folded, shortened, spared
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 
@@ -27,6 +28,11 @@ DEVICE_LEFT = (7 / 19, 1.0)
 HOST_LEFT = (0.05, 0.25)
 """Share of the host's work left: one call for each group of tensors, the lists of tensors still made; by judgment. So
 of allocations: unfused operators allocate their results, fused kernels write to the parameters and the state."""
+LEAST_OPERATORS = 3 * LEAST_LAUNCHES
+"""Operators per step, of a recording without a device, below which an optimizer counts as fused; most run others."""
+ALONE_LEFT = (HOST_LEFT[0], 1.0)
+"""Share of the time left where the host computes, too: of small tensors nearly all is the operators' own work, of large
+ones 7 of 19 passes over memory are left, and nothing is saved where processors share that memory."""
 LEAST_GROUPS = 4
 """Groups above which merging them is looked at; decayed and other parameters of two kinds make four."""
 GROUPS_LEFT = 0.25
@@ -38,12 +44,13 @@ _OF_LISTS = re.compile(r"^aten::_(?:fused|foreach)_")
 
 def find_fused(situation: Situation) -> Iterator[Change]:
     """Find optimizers with many launches per step that are not fused."""
-    of = situation.calls
+    of, windows = situation.calls, situation.view.placement.optimizer
     if of is None:
+        if not situation.view.device_traced:
+            yield from _on_the_host(situation.view)
         return
-    windows = situation.view.placement.optimizer
     calls, per_step = _launches(of)
-    if per_step < LEAST_LAUNCHES or any(name.startswith(_FUSED) for name in _operators(of)):
+    if per_step < LEAST_LAUNCHES or any(name.startswith(_FUSED) for name in _operators(of.view)):
         return
     groups = _in_runs(calls, of.program.step, FOLD)
 
@@ -60,6 +67,28 @@ def find_fused(situation: Situation) -> Iterator[Change]:
     yield Change(where, per_step, edit, ideal, uncertain=True, touches=calls)
 
 
+def _on_the_host(view: RankView) -> Iterator[Change]:
+    """Find optimizers of many operators in a recording without a device: there they compute on the host."""
+    windows, host, rows = view.placement.optimizer, view.trace.host, view.links.nesting.rows
+    if not len(windows) or any(name.startswith(_FUSED) for name in _operators(view)):
+        return
+    inside = view.trace.named(_of_torch)[host.name[rows]] & contains(windows, host.start[rows])
+    each = float(np.count_nonzero(inside)) / len(windows)
+    if each < LEAST_OPERATORS:
+        return
+    few, many = ALONE_LEFT
+
+    def edit(model: StepModel, level: float) -> StepModel:
+        return model.without_host(shortened(windows, 1.0 - (few + (many - few) * level)))
+
+    where = f"{each:,.0f} operators in the optimizer's step"
+    yield Change(where, each, edit, lambda model, _: model.without_host(windows), uncertain=True, occurs=windows)
+
+
+def _of_torch(name: str) -> bool:
+    return name.startswith("aten::")
+
+
 def find_groups(situation: Situation) -> Iterator[Change]:
     """Find optimizers that do the same for many groups of parameters."""
     of = situation.calls
@@ -67,7 +96,7 @@ def find_groups(situation: Situation) -> Iterator[Change]:
         return
     windows = situation.view.placement.optimizer
     calls, per_step = _launches(of)
-    count = min(_operators(of).values(), default=0) / max(1, len(windows))
+    count = min(_operators(of.view).values(), default=0) / max(1, len(windows))
     if count < LEAST_GROUPS or per_step < LEAST_LAUNCHES:
         return
     groups = _in_runs(calls, of.program.step, round(count))
@@ -88,9 +117,8 @@ def _launches(of: ProgramCalls) -> tuple[Mask, float]:
     return calls, float(calls.sum()) / of.program.steps
 
 
-def _operators(of: ProgramCalls) -> dict[str, int]:
+def _operators(view: RankView) -> dict[str, int]:
     """Return how often operators on lists of parameters ran in optimizers: each at least once for a group."""
-    view = of.view
     host, rows = view.trace.host, view.links.nesting.rows
     if not len(rows):
         return {}

@@ -6,6 +6,7 @@ import pytest
 from builder import TraceBuilder
 from remedy_bench import Bench
 
+import hpuprof
 from hpuprof.planning.remedies import fused_optimizer
 
 
@@ -61,3 +62,31 @@ def test_a_fused_optimizer_is_not_advised_again(tmp_path):
 @pytest.mark.parametrize(("operator", "groups"), [("aten::_fused_adamw_", 2), ("aten::add_", 12)])
 def test_few_groups_and_unfused_optimizers_are_left(tmp_path, operator, groups):
     assert Bench.of(grouped(operator, groups=groups), fused_optimizer.GROUPS, tmp_path).changes == []
+
+
+def on_the_host(*, operators: int, operator: str = "aten::mul_") -> TraceBuilder:
+    """Steps of 1000 µs on a CPU alone, 600 of them in the optimizer."""
+    out = TraceBuilder()
+    for step in range(6):
+        begin = 1000.0 * step
+        out.step(step, begin, 1000).host("aten::mm", begin + 10, 300)
+        out.annotation("Optimizer.step#AdamW.step", begin + 350, 600)
+        for i in range(operators):
+            out.host(operator, begin + 352 + 590 / operators * i, 580 / operators)
+    return out
+
+
+def test_without_a_device_the_optimizers_own_time_can_go(tmp_path):
+    data = hpuprof.analyze(on_the_host(operators=40).write(tmp_path / "t.json"), jobs=1, step_time="1ms").data
+    (row,) = [row for row in data.plan if row.remedy == "fused_optimizer"]
+    assert (row.order, row.where) == (1, "40 operators in the optimizer's step")
+    assert 0 <= row.gain_low_ns < 0.1 * 600e3
+    assert 0.4 * 600e3 < row.gain_ns < 0.6 * 600e3
+    assert row.gain_high_ns <= 0.95 * 600e3 * 1.3
+
+
+@pytest.mark.parametrize(("operators", "operator"), [(12, "aten::mul_"), (40, "aten::_fused_adamw_")])
+def test_without_a_device_few_operators_and_fused_ones_are_left(tmp_path, operators, operator):
+    path = on_the_host(operators=operators, operator=operator).write(tmp_path / "t.json")
+    rows = [row for row in hpuprof.analyze(path, jobs=1).data.plan if row.remedy == "fused_optimizer"]
+    assert [row.reason for row in rows] == ["no_device_rows"]
