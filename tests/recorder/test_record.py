@@ -96,7 +96,7 @@ def test_a_wrong_value_of_any_argument_is_refused_by_its_name(tmp_path: Path, na
     ("place", "reason"),
     [
         ("file", "cannot be written: Not a directory|cannot be written: File exists"),
-        ("s3://bucket/traces", "needs a package: .*s3fs.* \\(pip install 'hpuprof\\[remote\\]' s3fs\\)"),
+        ("s3://bucket/traces", "needs a package: .*s3fs.* \\(pip install 'fsspec>=.*' s3fs\\)"),
     ],
 )
 def test_a_directory_that_cannot_be_written_is_told_once_at_the_line_that_names_it(
