@@ -104,9 +104,9 @@ def analyze(
     beside, off or a directory; `table_rows`: maximum rows in multi-rank tables, 0 for no limit; `step_time`: the step
     time without the profiler, such as "12.3ms" or a timedelta, from which gains count; `step_time_from`: a file of
     another tool that holds it (docs/reference/reports.md lists which); `constants`: a machine
-    profile written by `hpuprof calibrate`; `apply`: a list of remedies that the plan prices in this order; `clock`: how
-    to align host clocks: `collective`, `raw` or `manifest:FILE` (see docs/method/ranks.md); `progress` is called with
-    the name of each finished file.
+    profile written by `hpuprof calibrate`; `apply`: a list of remedies that the plan prices, whatever their order;
+    `clock`: how to align host clocks: `collective`, `raw` or `manifest:FILE` (see docs/method/ranks.md); `progress` is
+    called with the name of each finished file.
 
     Raises InputError when no file could be analyzed, or under `strict`.
     """
@@ -155,7 +155,7 @@ def plan(
 ) -> pd.DataFrame:
     """Return what to change first and what it gives: the `plan` table of the report, times in ns.
 
-    `apply`: names of remedies to price in this order, instead of the best one; the rest as for `analyze`.
+    `apply`: names of remedies to price, whatever their order, instead of the best ones; the rest as for `analyze`.
     """
     return analyze(source, apply=apply, step_time=step_time, constants=constants).table("plan")
 

@@ -46,9 +46,9 @@ class ReduceOptions(Struct, frozen=True):
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
     `predict`: whether to predict graph mode; `plan`: whether to price remedies and to find what sets the step time,
-    too; `apply`: remedies to price in this order, empty: the plan finds its order; `joint`: whether the file may be of
-    one rank of several, whose steps are played together; `logged`: names of logs of steps, and the step time [ns] and
-    its spread that each gives; `timers`: step time and spread [ns] that other tools measured, and their names.
+    too; `apply`: remedies to price, whatever their order, empty: the plan finds them; `joint`: whether the file may
+    be of one rank of several, whose steps are played together; `logged`: names of logs of steps, and the step time
+    [ns] and its spread that each gives; `timers`: step time and spread [ns] that other tools measured, and their names.
     """
 
     step_time_ns: float | None = None
@@ -72,9 +72,9 @@ class AnalyzeOptions(Struct, frozen=True):
     processes. `cache`: where to cache results: `auto`, `beside`, `off` or a directory. `table_rows`: maximum rows in
     multi-rank tables; 0 for no limit. `step_time`: the step time without the profiler, such as `12.3ms`;
     `step_time_from`: a file of another tool that holds it; `constants`: a machine profile written by `hpuprof
-    calibrate`. `apply`: remedies that the plan prices in this order, instead of finding its own; a list, or one text
-    with `;` between names. `fail_on`: gates, conditions under which the run fails (see docs/guide/ci.md); a list, or
-    one text with `;` between gates.
+    calibrate`. `apply`: remedies that the plan prices, whatever their order, instead of finding its own; a list, or one
+    text with `;` between names. `fail_on`: gates, conditions under which the run fails (see docs/guide/ci.md); a list,
+    or one text with `;` between gates.
     """
 
     rank_from: str = "auto"

@@ -83,7 +83,8 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     rows_bytes = sum(column.nbytes for column in msgspec.structs.asdict(trace.host).values())
     return_memory(rows_bytes)
     view = RankView.of(trace)
-    row = _file_row(view, file, settings)
+    timer = _fitting_timer(view.steps, settings)
+    row = _file_row(view, file, settings, timer)
     problems = degenerate(view)
     return_memory(rows_bytes)
     judging = beside(lambda: _judge(view, row, settings), worth=rows_bytes >= _MANY_BYTES)
@@ -154,7 +155,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
                 *cut,
                 *judged.deep,
                 *critical.troubles,
-                *_told_of_timers(view.steps, row, settings),
+                *_told_of_timers(timer, row, settings),
                 *doubts(view),
             )
         ],
@@ -255,9 +256,14 @@ def _cut(found: int, shown: int, what: str, *, kept: str = "largest") -> list[Tr
 LONGEST, SHORTEST = 1.1, 0.1
 """Shares of the recorded step between which a step without the profiler lies; heuristic: else it is of another unit."""
 
+Timed = tuple[int, int, str]
+"""A step time that another tool measured, its spread [ns], and the tool and file."""
 
-def fitting_timer(steps: Steps, settings: ReduceOptions) -> tuple[int, int, str] | None:
-    """Return the first step time of another tool that can be of these steps; None without one."""
+
+def _fitting_timer(steps: Steps, settings: ReduceOptions) -> Timed | None:
+    """Return the first step time of another tool that can be of these steps; None without one, or with a given one."""
+    if settings.step_time_ns is not None:
+        return None
     recorded = _recorded_ns(steps)
     return next((t for t in settings.timers if SHORTEST * recorded <= t[0] <= LONGEST * recorded), None)
 
@@ -268,11 +274,10 @@ def _recorded_ns(steps: Steps) -> float:
     return float(np.mean(used.end - used.start)) if len(used) else 0.0
 
 
-def _told_of_timers(steps: Steps, row: FileRow, settings: ReduceOptions) -> Iterator[Trouble]:
+def _told_of_timers(fitting: Timed | None, row: FileRow, settings: ReduceOptions) -> Iterator[Trouble]:
     """Yield which step time of another tool is used, and those that cannot be of these steps."""
     if settings.step_time_ns is not None:
         return
-    fitting = fitting_timer(steps, settings)
     for timer in settings.timers:
         said = f"{duration(timer[0])} a step by {timer[2]}"
         if timer is fitting and row.unprofiled_step_ns == timer[0]:
@@ -281,7 +286,7 @@ def _told_of_timers(steps: Steps, row: FileRow, settings: ReduceOptions) -> Iter
             yield Trouble("HP186", 1, f"{said}: not between a tenth and 1.1 times of the recorded step")
 
 
-def _file_row(view: RankView, file: TraceFile, settings: ReduceOptions) -> FileRow:
+def _file_row(view: RankView, file: TraceFile, settings: ReduceOptions, timer: Timed | None) -> FileRow:
     trace, steps = view.trace, view.steps
     first = trace.first_device
     inside = identity_inside(trace.header)
@@ -294,7 +299,7 @@ def _file_row(view: RankView, file: TraceFile, settings: ReduceOptions) -> FileR
     for name, step_ns, spread_ns in settings.logged:
         if name == recorded.get("step_log"):  # the whole run, not the few steps before the window
             timed = {"step_ns": step_ns, "spread_ns": spread_ns}
-    if not timed and settings.step_time_ns is None and (timer := fitting_timer(steps, settings)) is not None:
+    if not timed and timer is not None:
         timed = {"step_ns": timer[0], "spread_ns": timer[1]}
     work = workload(trace)
     return FileRow(

@@ -29,7 +29,7 @@ from hpuprof.faces import notebook_html
 from hpuprof.files import cannot_read, read_regular
 from hpuprof.ingest.discover import Identity, Skipped, TraceFile, discover, identify, runs_among
 from hpuprof.ingest.location import here_only, local_path, shown
-from hpuprof.ingest.other_timers import Timer, find_timers, read_timer
+from hpuprof.ingest.other_timers import find_timers, read_timer
 from hpuprof.ingest.runs import Recording, newest_whole, when
 from hpuprof.ingest.step_log import find_step_logs, is_step_log
 from hpuprof.model.clock import ClockOffset, GivenClock, read_manifest
@@ -68,7 +68,7 @@ class Run:
     rank_from: str = "auto"
     others: tuple[tuple[TraceFile, ...], ...] = ()
     logs: tuple[Path, ...] = ()  # of steps
-    timers: tuple[Timer, ...] = ()  # step times that other tools wrote beside the traces
+    folders: tuple[Path, ...] = ()  # given ones, here: other tools may have written step times beside the traces
 
     @property
     def ranks(self) -> list[int]:
@@ -108,18 +108,16 @@ def find_files(paths: Sequence[Source], options: AnalyzeOptions, executor: Execu
             assert workers is not None
             there = [str(p if local_path(p) is None else Path(p).absolute()) for p in paths]
             files, skipped = workers.submit(discover, there).result()
-    timers = find_timers(paths, besides=[file.path for file in files])
-    return dataclasses.replace(_one_run(files, skipped, options, logs), timers=tuple(timers))
+    folders = tuple(local for path in paths if (local := local_path(path)) is not None and local.is_dir())
+    return dataclasses.replace(_one_run(files, skipped, options), logs=logs, folders=folders)
 
 
 def identified(run: Run, rank_from: str | None) -> Run:
     """Return a run with its ranks determined in this way; None: as they are. Raises RankConflictError."""
     if rank_from in (None, run.rank_from):
         return run
-    again = _one_run(
-        every_file(run), [s for s in run.skipped if not s.runs], AnalyzeOptions(rank_from=rank_from), run.logs
-    )
-    return dataclasses.replace(again, timers=run.timers)
+    again = _one_run(every_file(run), [s for s in run.skipped if not s.runs], AnalyzeOptions(rank_from=rank_from))
+    return dataclasses.replace(again, logs=run.logs, folders=run.folders)
 
 
 def every_file(run: Run) -> list[TraceFile]:
@@ -128,9 +126,7 @@ def every_file(run: Run) -> list[TraceFile]:
     return sorted(files, key=lambda f: (f.name, f.path))
 
 
-def _one_run(
-    files: Sequence[TraceFile], skipped: Sequence[Skipped], options: AnalyzeOptions, logs: tuple[Path, ...]
-) -> Run:
+def _one_run(files: Sequence[TraceFile], skipped: Sequence[Skipped], options: AnalyzeOptions) -> Run:
     """Return one of the runs that wrote files: the one that the options number, or the newest whole one."""
     runs = runs_among(files, rank_from=options.rank_from)
     if options.run > len(runs):
@@ -148,7 +144,6 @@ def _one_run(
         (*skipped, *told),
         options.rank_from,
         tuple(by_run),
-        logs,
     )
 
 
@@ -241,8 +236,12 @@ def read_clocks(path: str) -> dict[str, GivenClock]:
 def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Callable[[str], None]) -> Report:
     """Return the report of a run. Raises InputError when no file could be analyzed, or under `strict`."""
     logged = whole_run(run.logs)
-    timers = tuple((timer.step_ns, timer.spread_ns, f"{timer.tool}, {timer.path}") for timer in run.timers)
-    plan = replace(plan, settings=replace(plan.settings, logged=logged.times, timers=timers))
+    settings = replace(plan.settings, logged=logged.times)
+    if settings.step_time_ns is None:
+        timers = find_timers(run.folders, besides=[file.path for file in every_file(run)])
+        found = tuple((timer.step_ns, timer.spread_ns, f"{timer.tool}, {timer.path}") for timer in timers)
+        settings = replace(settings, timers=found)
+    plan = replace(plan, settings=settings)
     if not run.files:
         return Report(combine_nothing(run.skipped, logged, plan.options.table_rows))
     work = _Work.of(run, plan, executor)

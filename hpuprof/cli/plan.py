@@ -25,7 +25,7 @@ from hpuprof.cli.helping import Command
     "--apply",
     "chosen",
     metavar="NAME,...",
-    help="Estimate these fixes in this order instead of finding the best; `--json` shows their names.",
+    help="Estimate these fixes, in whatever order, instead of finding the best; `--json` shows their names.",
 )
 @click.option(
     "--faster",

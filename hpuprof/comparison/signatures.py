@@ -17,6 +17,7 @@ from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.kernel_kinds import ATTENTION, CONVOLUTION, MATRIX, kind_of_kernel, type_of_kernel
 from hpuprof.comparison.result import Sign
 from hpuprof.comparison.signs import FELL, LEAST, Seen, counted, fewer, shared, told
+from hpuprof.planning.remedies.fused_optimizer import OF_LISTS
 
 Find = Callable[[Seen], list[Sign]]
 _SINGLE, _WORKERS = "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"
@@ -36,7 +37,6 @@ _FEWER = 0.75
 _AS_MANY, _HALF = 0.05, (0.45, 0.55)
 _FILLED = 0.8
 """Fills for each operator that makes memory from which all of it is filled; by judgment."""
-_OF_LISTS = r"^aten::_(?:fused|foreach)_"
 _GRAPH_LAUNCH = re.compile(r"graph_?launch|launchgraph", re.IGNORECASE)
 _UNFUSED = r"^aten::(?:add_|mul_|lerp_|addcmul_|addcdiv_|sqrt|div|add|mul)$"
 _FOREACH = r"^aten::_foreach_"
@@ -184,7 +184,7 @@ def _fills(seen: Seen) -> list[Sign]:
 
 
 def _groups(seen: Seen) -> list[Sign]:
-    a, b = seen.named("operators", _OF_LISTS)
+    a, b = seen.named("operators", OF_LISTS.pattern)
     return _with(fewer("optimizer operators on lists of tensors", a, b) if b else None)
 
 

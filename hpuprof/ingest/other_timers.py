@@ -24,7 +24,6 @@ from msgspec import Struct
 
 from hpuprof.errors import InputError
 from hpuprof.files import cannot_read, is_regular, read_regular
-from hpuprof.ingest.location import local_path
 from hpuprof.model.arrays import median
 
 SUFFIXES = (".txt", ".log", ".out", ".json", ".jsonl")
@@ -46,11 +45,10 @@ class Timer(Struct, frozen=True):
     path: str
 
 
-def find_timers(paths: Sequence[str | Path], *, besides: Collection[str]) -> list[Timer]:
-    """Return the step times in files of directories; traces (`besides`) and files that give none are left out."""
+def find_timers(folders: Sequence[Path], *, besides: Collection[str]) -> list[Timer]:
+    """Return the step times in files of folders; traces (`besides`) and files that give none are left out."""
     traces = {Path(path).resolve() for path in besides}
-    directories = [local for path in paths if (local := local_path(path)) is not None and local.is_dir()]
-    files = [file for directory in directories for file in _small_files(directory, traces)]
+    files = [file for folder in folders for file in _small_files(folder, traces)]
     return [timer for file in files if (timer := _timer(file)) is not None]
 
 
@@ -106,7 +104,7 @@ def _simple_profiler(text: str) -> tuple[float, float] | None:
 
 
 def _trainer_state(text: str) -> tuple[float, float] | None:
-    state = _document(text)
+    state = _document(text) if '"log_history"' in text else None
     history = state.get("log_history") if isinstance(state, dict) else None
     rates = [
         entry["train_steps_per_second"]
@@ -117,10 +115,11 @@ def _trainer_state(text: str) -> tuple[float, float] | None:
 
 
 def _serving_benchmark(text: str) -> tuple[float, float] | None:
-    for line in (text, *reversed(text.splitlines()[-8:])):
+    told = [name for name in ("median_itl_ms", "median_tpot_ms") if name in text]
+    for line in (text, *reversed(text.splitlines()[-8:])) if told else ():
         found = _document(line)
         if isinstance(found, dict):
-            for name in ("median_itl_ms", "median_tpot_ms"):
+            for name in told:
                 if _positive(found.get(name)):
                     return 1e6 * found[name], 0.0
     return None

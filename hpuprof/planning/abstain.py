@@ -60,10 +60,11 @@ def refused(refusal: Refusal) -> list[PlanRow]:
     return [_row(remedy, refusal.reason, refusal.why, refusal.need) for remedy in REMEDIES]
 
 
-def not_by_call(situation: Situation, off: float | None) -> Iterator[PlanRow]:
+def not_by_call(situation: Situation, off: float | None, told: Collection[str]) -> Iterator[PlanRow]:
     """Yield the remedies that need the steps call by call, where the recording does not give them.
 
-    `off`: the error of replaying them launch by launch; None where they cannot be.
+    `off`: the error of replaying them launch by launch; None where they cannot be; `told`: names of those that have a
+    row.
     """
     if situation.calls is not None:
         return
@@ -75,7 +76,7 @@ def not_by_call(situation: Situation, off: float | None) -> Iterator[PlanRow]:
         why = f"replayed launch by launch, the recorded steps are {100 * off:.0f} % off"
         reason, needs = "not_explained", "A recording of more steps."
     for remedy in REMEDIES:
-        if remedy.by_call:
+        if remedy.by_call and remedy.name not in told:
             yield _row(remedy, reason, why, needs or remedy.needs)
 
 

@@ -90,8 +90,7 @@ def plan_rows(
     )
     off = partial.prediction.fell_back if partial.prediction is not None else None
     rows = [*plan.rows(chosen), *unknown]
-    told_of = {row.remedy for row in rows}
-    rows += [row for row in not_by_call(situation, off) if row.remedy not in told_of]
+    rows += not_by_call(situation, off, {row.remedy for row in rows})
     return [*rows, *without_place(situation, {row.remedy for row in rows})]
 
 

@@ -87,14 +87,12 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
     @classmethod
     def find_linear_in_half(cls, of: ProgramCalls) -> MatrixRows:
         """Find products of linear layers in 16 bits: those of operators whose shapes and types were recorded."""
-        view, program = of.view, of.program
-        trace, nesting = view.trace, view.links.nesting
-        known = of.once(known_work)
-        operator = view.links.operator[program.device_row]
-        around = _around(known, nesting.stop, operator)
+        view, program, known = of.view, of.program, of.once(known_work)
         peak, rows, work = known.peak, list[int](), list[Work | None]()
         if peak is None or "fp8" not in peak.dense_tflops:
-            around = np.full(len(around), -1)
+            return cls(np.zeros(0, dtype=np.int64), [], [], peak, np.zeros(0), np.zeros(0, dtype=np.int64))
+        trace, nesting = view.trace, view.links.nesting
+        around = _around(known, nesting.stop, view.links.operator[program.device_row])
         kernel = trace.device.name[program.device_row]
         fit = (program.kind == DeviceKind.COMPUTE) & ~_named(trace.names, kernel, _POINTWISE.search)
         linear = _named(trace.names, trace.host.name[nesting.rows[known.position]], _LINEAR.match)

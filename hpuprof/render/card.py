@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.model.answer import Answer
@@ -12,7 +11,7 @@ from hpuprof.render.fix_lines import priced, titled
 from hpuprof.render.formats import percent, shorten
 from hpuprof.render.sections import data_quality_by_code, recorded_on
 from hpuprof.render.step_bar import idle_causes, step_length, step_parts, unlike_mean
-from hpuprof.render.text import MIN_WIDTH, Paper
+from hpuprof.render.text import MIN_WIDTH, Paper, fitted
 from hpuprof.report.model import Report
 from hpuprof.report.pauses import PAUSES
 
@@ -34,7 +33,7 @@ class _Block:
     paper: Paper
     spare: int = 0
 
-    @cached_property
+    @property
     def text(self) -> str:
         """Its lines, once all are on the paper."""
         text = self.paper.text()
@@ -44,11 +43,7 @@ class _Block:
 def to_card(report: Report, *, width: int = 80, color: bool = False) -> str:
     """Return the answer in at most 25 lines of `width` columns, more where those are fewer than 80 (at least 60)."""
     width = max(MIN_WIDTH, width)
-    most = LINES * 80 // min(width, 80)
-    blocks = list(_blocks(report, width, color))
-    while sum(block.text.count("\n") for block in blocks) > most and any(block.spare for block in blocks):
-        blocks.remove(max(blocks, key=lambda block: block.spare))
-    return "".join(block.text for block in blocks)
+    return fitted([(block.spare, block.text) for block in _blocks(report, width, color)], LINES, width)
 
 
 def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noqa: FBT001  as Paper has it

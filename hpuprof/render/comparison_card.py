@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpuprof.comparison.result import Comparison
-from hpuprof.render.text import MIN_WIDTH, Paper
+from hpuprof.render.text import MIN_WIDTH, Paper, fitted
 
 LINES = 15
 """Of a card at most, 80 columns wide; more where columns are fewer."""
@@ -19,11 +19,8 @@ def to_card(comparison: Comparison, *, width: int = 80, color: bool = False) -> 
     Sentences stand whole; where all are too many, the least needed are left out.
     """
     width = max(MIN_WIDTH, width)
-    most = LINES * 80 // min(width, 80)
     blocks = [(spare, _printed(text, style, width, color)) for spare, text, style in _blocks(comparison)]
-    while sum(text.count("\n") for _, text in blocks) > most and any(spare for spare, _ in blocks):
-        blocks.remove(max(blocks, key=lambda block: block[0]))
-    return "".join(text for _, text in blocks)
+    return fitted(blocks, LINES, width)
 
 
 def _printed(text: str, style: str, width: int, color: bool) -> str:  # noqa: FBT001  as Paper has it

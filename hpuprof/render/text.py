@@ -36,6 +36,17 @@ def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | 
     return paper.text()
 
 
+def fitted(blocks: list[tuple[int, str]], lines: int, width: int) -> str:
+    """Return blocks as one text of at most so many lines 80 columns wide, more where columns are fewer.
+
+    Each block has its text and how soon it is left out where all are too many: the highest first, 0 never.
+    """
+    most = lines * 80 // min(width, 80)
+    while sum(text.count("\n") for _, text in blocks) > most and any(spare for spare, _ in blocks):
+        blocks.remove(max(blocks, key=lambda block: block[0]))
+    return "".join(text for _, text in blocks)
+
+
 class Paper:
     """A page of a terminal, `width` columns wide. Whatever is put on it loses its control characters."""
 

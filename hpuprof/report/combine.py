@@ -100,7 +100,7 @@ def combine(
         if now and row.step_100_ns and row.recording in mine
     }
     for name in ("critical_path", "sensitivity", "modules"):
-        tables[name] = [r for row in tables[name] for r in in_steps_of([row], factors.get(row.recording, 1.0))]
+        tables[name] = [in_steps_of(row, factors.get(row.recording, 1.0)) for row in tables[name]]
     diagnostics = [row for who, part in done for row in stamped(part, "diagnostics", who)]
     diagnostics += [
         *_file_diagnostics(failed, skipped),

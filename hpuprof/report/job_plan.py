@@ -162,13 +162,12 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     gained = _gained(graph, now, then)
     where = f"{graph.region}, with {graph.api}"
     joint = msgspec.structs.replace(rows[at], where=where, **_ends("alone", gained))
-    rest = rows[at + 1 :]
     if joint.order == 1 and gained.low < LOSS * now:  # what may lose does not come first
-        rest = [*rows[:at], *map(_open, rest)]
-        found = _with_best_alone(rest, now, graph.base_range_ns)
-        if found is not rest:
+        others = [*rows[:at], *map(_open, rows[at + 1 :])]
+        found = _with_best_alone(others, now, graph.base_range_ns)
+        if found is not others:
             return [*found, _open(joint)]
-        rest = rows[at + 1 :]
+    rest = rows[at + 1 :]
     if joint.order == 1:
         rest = _after(rest, then, joint.after_ns)
         joint = msgspec.structs.replace(_first(joint, now, gained, graph.base_range_ns), **_ends("after", then))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -54,10 +53,10 @@ def critical_tables(
         now = float(base.period.step_ns.mean())
         factor = step_ns / now if step_ns and now else 1.0
         return CriticalTables(
-            in_steps_of(critical_rows(base), factor),
-            in_steps_of(sensitivity_rows(base), factor),
+            [in_steps_of(row, factor) for row in critical_rows(base)],
+            [in_steps_of(row, factor) for row in sensitivity_rows(base)],
             sequence_rows(base),
-            in_steps_of(with_criticality(modules, base, calls), factor),
+            [in_steps_of(row, factor) for row in with_criticality(modules, base, calls)],
             [Trouble("HP176", mutual, missing)] if mutual > MOST_MUTUAL else [],
         )
     except UnsettledError as error:
@@ -66,20 +65,22 @@ def critical_tables(
 
 
 R = TypeVar("R", CriticalRow, SensitivityRow, ModuleRow)
-_TOLD_IN_IT: dict[type[object], tuple[str, ...]] = {ModuleRow: ("critical_per_step_ns",)}
-"""Columns that are told in the step time that gains count from, where those are not all of a row's times."""
 
 
-def in_steps_of(rows: Sequence[R], factor: float) -> list[R]:
-    """Return rows with their times as the same shares of a step time that is `factor` times as long."""
-    if not rows:
-        return []
-    all_of = tuple(name for name in rows[0].__struct_fields__ if name.endswith("_ns"))
-    names = _TOLD_IN_IT.get(type(rows[0]), all_of)
-    return [
-        msgspec.structs.replace(row, **{n: ns * factor for n in names if (ns := getattr(row, n)) is not None})
-        for row in rows
-    ]
+@cache
+def _told_in_it(kind: type[Any]) -> tuple[str, ...]:
+    """Return the columns of a row that are told in the step time that gains count from."""
+    if kind is ModuleRow:
+        return ("critical_per_step_ns",)
+    return tuple(name for name in kind.__struct_fields__ if name.endswith("_ns"))
+
+
+def in_steps_of(row: R, factor: float) -> R:
+    """Return a row with its times as the same shares of a step time that is `factor` times as long."""
+    if factor == 1.0:
+        return row
+    times = {name: ns * factor for name in _told_in_it(type(row)) if (ns := getattr(row, name)) is not None}
+    return msgspec.structs.replace(row, **times)
 
 
 def critical_rows(base: Base) -> list[CriticalRow]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -38,19 +38,22 @@ LEAST_GROUPS = 4
 GROUPS_LEFT = 0.25
 """Share of the groups that must stay at most, by judgment; 28 of 465 stayed in a published case (rf-detr #1409)."""
 _FUSED = "aten::_fused_"
-_OF_LISTS = re.compile(r"^aten::_(?:fused|foreach)_")
-"""Operators that take lists of parameters."""
+OF_LISTS = re.compile(r"^aten::_(?:fused|foreach)_")
+"""Operators that take lists of parameters: each runs at least once for a group."""
+_OF_TORCH = re.compile(r"^aten::")
 
 
 def find_fused(situation: Situation) -> Iterator[Change]:
     """Find optimizers with many launches per step that are not fused."""
-    of, windows = situation.calls, situation.view.placement.optimizer
-    if of is None:
-        if not situation.view.device_traced:
-            yield from _on_the_host(situation.view)
+    of, view = situation.calls, situation.view
+    if any(name.startswith(_FUSED) for name in _operators(view, OF_LISTS.match)):
         return
-    calls, per_step = _launches(of)
-    if per_step < LEAST_LAUNCHES or any(name.startswith(_FUSED) for name in _operators(of.view)):
+    if of is None:
+        if not view.device_traced:
+            yield from _on_the_host(view)
+        return
+    windows, (calls, per_step) = view.placement.optimizer, _launches(of)
+    if per_step < LEAST_LAUNCHES:
         return
     groups = _in_runs(calls, of.program.step, FOLD)
 
@@ -69,11 +72,8 @@ def find_fused(situation: Situation) -> Iterator[Change]:
 
 def _on_the_host(view: RankView) -> Iterator[Change]:
     """Find optimizers of many operators in a recording without a device: there they compute on the host."""
-    windows, host, rows = view.placement.optimizer, view.trace.host, view.links.nesting.rows
-    if not len(windows) or any(name.startswith(_FUSED) for name in _operators(view)):
-        return
-    inside = view.trace.named(_of_torch)[host.name[rows]] & contains(windows, host.start[rows])
-    each = float(np.count_nonzero(inside)) / len(windows)
+    windows = view.placement.optimizer
+    each = sum(_operators(view, _OF_TORCH.match).values()) / max(1, len(windows))
     if each < LEAST_OPERATORS:
         return
     few, many = ALONE_LEFT
@@ -85,10 +85,6 @@ def _on_the_host(view: RankView) -> Iterator[Change]:
     yield Change(where, each, edit, lambda model, _: model.without_host(windows), uncertain=True, occurs=windows)
 
 
-def _of_torch(name: str) -> bool:
-    return name.startswith("aten::")
-
-
 def find_groups(situation: Situation) -> Iterator[Change]:
     """Find optimizers that do the same for many groups of parameters."""
     of = situation.calls
@@ -96,7 +92,7 @@ def find_groups(situation: Situation) -> Iterator[Change]:
         return
     windows = situation.view.placement.optimizer
     calls, per_step = _launches(of)
-    count = min(_operators(of.view).values(), default=0) / max(1, len(windows))
+    count = min(_operators(of.view, OF_LISTS.match).values(), default=0) / max(1, len(windows))
     if count < LEAST_GROUPS or per_step < LEAST_LAUNCHES:
         return
     groups = _in_runs(calls, of.program.step, round(count))
@@ -117,12 +113,12 @@ def _launches(of: ProgramCalls) -> tuple[Mask, float]:
     return calls, float(calls.sum()) / of.program.steps
 
 
-def _operators(view: RankView) -> dict[str, int]:
-    """Return how often operators on lists of parameters ran in optimizers: each at least once for a group."""
+def _operators(view: RankView, fits: Callable[[str], object]) -> dict[str, int]:
+    """Return how often operators whose names fit ran in optimizers."""
     host, rows = view.trace.host, view.links.nesting.rows
     if not len(rows):
         return {}
-    mine = view.trace.named(_OF_LISTS.match)[host.name[rows]] & contains(view.placement.optimizer, host.start[rows])
+    mine = view.trace.named(fits)[host.name[rows]] & contains(view.placement.optimizer, host.start[rows])
     codes, counts = np.unique(host.name[rows[mine]], return_counts=True)
     return {view.trace.names[code]: count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
 
