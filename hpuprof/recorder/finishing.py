@@ -90,8 +90,10 @@ class _Process:
     def result(self, wait_s: float) -> Finished | str | None:
         from subprocess import TimeoutExpired
 
-        try:
-            said, _ = self._process.communicate(timeout=wait_s)
+        if not wait_s and self._process.poll() is None:
+            return None
+        try:  # without time to wait, even what a process that ended has said would not be read
+            said, _ = self._process.communicate(timeout=wait_s or None)
         except TimeoutExpired:
             return None
         with suppress(ValueError, KeyError, TypeError):

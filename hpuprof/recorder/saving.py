@@ -64,6 +64,7 @@ class Saving:
 
     def save(self, dirpath: str, window: Window, export: Callable[[str], Any]) -> str:
         """Let torch export a window, and have it finished; return the trace's future path. Raises OutputError."""
+        self.collect()  # processes that have ended are not kept until the run does
         entry, target = self._entry(dirpath.rstrip("/"), window)
         try:
             export(str(entry.exporting))

@@ -116,6 +116,16 @@ def test_a_request_opens_a_window_and_the_plan_goes_on(tmp_path: Path) -> None:
     assert opened(tmp_path) == [("plan", [1, 2]), ("trigger", list(range(step + 1, step + 6)))]
 
 
+def test_files_are_listed_once_they_are_finished_while_the_loop_goes_on(tmp_path: Path) -> None:
+    with hpuprof.record(tmp_path, **PLAN) as recording:
+        deadline = time.monotonic() + 30
+        while not recording.written and time.monotonic() < deadline:
+            recording.step()
+            time.sleep(0.002)
+        assert len(recording.written) == 1, "before the loop ends"
+        assert recording._engine._saving._finishing.pending == 0, "and its process is gone"
+
+
 def test_a_signal_opens_a_window(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGUSR2)
     with hpuprof.record(tmp_path, **PLAN, trigger_signal="SIGUSR2") as recording:
