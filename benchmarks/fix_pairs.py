@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import hpuprof
+from hpuprof.model.plan_rows import ABSENT
 
 FIXES = Path(__file__).resolve().parents[1] / "examples" / "fixes"
 REMEDY = {
@@ -48,7 +49,7 @@ def main() -> None:
         if row is not None:
             said = f"{row.alone_ns / 1e6:.2f} ({row.alone_low_ns / 1e6:.2f} to {row.alone_high_ns / 1e6:.2f})"
         elif rows:
-            said = f"no line: {rows[0].why}"
+            said = f"0: {rows[0].why}" if rows[0].reason in ABSENT else f"no line: {rows[0].why}"
         print(f"| {fix} | {before:.2f} | {after:.2f} | {before - after:.2f} | {said} |", flush=True)
 
 

@@ -37,6 +37,7 @@ from hpuprof.model.partial import FailedFile, all_failed, refuse_losses
 from hpuprof.model.partial_codec import CodecError, PackedPartial
 from hpuprof.options import AnalyzeOptions, ReduceOptions, parse_duration
 from hpuprof.report.model import Report, ReportData
+from hpuprof.report.pauses import Pause
 from hpuprof.report.recordings import kind_of, recording_kinds
 from hpuprof.report.remembered import remember, remembered, report_key
 from hpuprof.report.whole_run import combine_nothing, whole_run
@@ -244,7 +245,7 @@ def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Calla
     plan = replace(plan, settings=settings)
     if not run.files:
         return Report(combine_nothing(run.skipped, logged, plan.options.table_rows))
-    work = _Work.of(run, plan, executor)
+    work = _Work.of(run, plan, executor, logged.pauses)
     keys = work.keys()
     names = [file.name for file in run.files]
     key = report_key(keys, names, run.identities, run.skipped, __version__, plan.options.table_rows, work.clock, logged)
@@ -267,7 +268,7 @@ class _Work(Struct, frozen=True):
     """What to do with the files of a run.
 
     `depths`: how deep to look at each file, by path: 0 to measure, 1 to predict its steps, 2 to price remedies, too;
-    the plan is the lead's. `caches`: one for each depth.
+    the plan is the lead's. `caches`: one for each depth; `pauses`: what logs of steps show.
     """
 
     run: Run
@@ -275,15 +276,16 @@ class _Work(Struct, frozen=True):
     executor: Executor | None
     depths: dict[str, int]
     caches: tuple[Cache, ...]
+    pauses: tuple[Pause, ...]
 
     @classmethod
-    def of(cls, run: Run, plan: Plan, executor: Executor | None) -> _Work:
+    def of(cls, run: Run, plan: Plan, executor: Executor | None, pauses: tuple[Pause, ...]) -> _Work:
         """Decide how deep to look at each file."""
         spared, led = _spared(run), _led(run)
         depths = {f.path: 0 if f.path in spared else 2 if f.path in led else 1 for f in run.files}
         whole = replace(plan.settings, joint=len(run.files) > 1)
         settings = (replace(whole, predict=False, plan=False), replace(whole, plan=False), whole)
-        return cls(run, plan, executor, depths, tuple(Cache.at(plan.options.cache, mine) for mine in settings))
+        return cls(run, plan, executor, depths, tuple(Cache.at(plan.options.cache, mine) for mine in settings), pauses)
 
     @property
     def clock(self) -> str | dict[str, GivenClock]:
@@ -323,6 +325,7 @@ class _Work(Struct, frozen=True):
             table_rows=self.plan.options.table_rows,
             again=journal.notes,
             clock=self.clock,
+            logged=self.pauses,
         )
 
     def _reduce(self, keys: dict[str, str], progress: Callable[[str], None], journal: Journal) -> list[Result]:

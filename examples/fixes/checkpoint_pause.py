@@ -1,6 +1,7 @@
 """Save checkpoints in the background: `python checkpoint_pause.py before|after [TRACES]`."""
 
 import copy
+import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,13 @@ from pathlib import Path
 
 import torch
 from training import STEPS, model, run
+
+
+def save(state: dict, file: Path) -> None:
+    with file.open("wb") as opened:
+        torch.save(state, opened)
+        opened.flush()
+        os.fsync(opened.fileno())  # so that it outlives the machine
 
 
 def main() -> None:
@@ -24,10 +32,10 @@ def main() -> None:
             optimizer.zero_grad()
             if next(number) % 6 == 5:
                 if sys.argv[1] == "after":  # a copy now, the file behind training
-                    background.submit(torch.save, copy.deepcopy(net.state_dict()), file)
+                    background.submit(save, copy.deepcopy(net.state_dict()), file)
                 else:
                     with torch.profiler.record_function("save_checkpoint"):
-                        torch.save(net.state_dict(), file)
+                        save(net.state_dict(), file)
 
         run([torch.zeros(8, 512)] * STEPS, step)
 

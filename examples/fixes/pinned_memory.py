@@ -12,7 +12,7 @@ def main() -> None:
     after = sys.argv[1] == "after"
     net = model(width=256, layers=6).to(DEVICE)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    batch = torch.zeros(4096, 256)
+    batch = torch.zeros(512, 256)
     if after and DEVICE != "cpu":
         batch = batch.pin_memory()  # in a DataLoader: pin_memory=True
 

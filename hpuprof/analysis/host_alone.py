@@ -9,6 +9,7 @@ from hpuprof.ingest.dialect_activities import runs_on_cpu, runs_on_device
 from hpuprof.model.intervals import union
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
+from hpuprof.naming import METADATA_KEY
 
 _GIVES_WORK = (Activity.LAUNCH, Activity.GRAPH_LAUNCH, Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H)
 ENOUGH = 20
@@ -20,9 +21,10 @@ ON_CPU_SHARE = 0.5
 def used_no_device(trace: Trace) -> bool:
     """Whether the program computed on the CPU, by positive evidence and none against it.
 
-    Either runtime calls were recorded and none of them gives a device work, or operators with half of the operators'
-    time are the CPU's own: kernels that only it has, or results in host memory where allocations were recorded. Neither
-    an empty list of devices nor their absence tells: PyTorch writes it for recordings of a GPU's host, too.
+    Either our recorder found no accelerator, or runtime calls were recorded and none of them gives a device work, or
+    operators with half of the operators' time are the CPU's own: kernels that only it has, or results in host memory
+    where allocations were recorded. Neither an empty list of devices nor their absence tells: PyTorch writes it for
+    recordings of a GPU's host, too.
     """
     host = trace.host
     # Ranges of the user's have category and kind of an operator in old recordings; operators have a namespace.
@@ -35,8 +37,11 @@ def used_no_device(trace: Trace) -> bool:
     known = family.correlated and (family.words.launch or family.name == NONE)  # what launches are called
     if call.any() and int(operator.sum()) >= ENOUGH and known:
         return True
+    own = trace.header.get(METADATA_KEY)
+    if isinstance(own, dict) and own.get("device") == {"kind": "cpu"}:
+        return True
     outermost = union(host.start[operator], host.end[operator])
     allocated = trace.memory.time[~trace.memory.device & (trace.memory.delta > 0)]
     marks = np.sort(np.concatenate([allocated, host.start[operator & trace.host_named(runs_on_cpu)]]))
-    own = np.searchsorted(marks, outermost.end) > np.searchsorted(marks, outermost.start)
-    return bool(len(marks) and outermost.dur[own].sum() >= ON_CPU_SHARE * max(1, outermost.total_ns))
+    mine = np.searchsorted(marks, outermost.end) > np.searchsorted(marks, outermost.start)
+    return bool(len(marks) and outermost.dur[mine].sum() >= ON_CPU_SHARE * max(1, outermost.total_ns))

@@ -18,6 +18,12 @@ NEAR = 20
 """Steps on either side of a window that are compared with the run."""
 LEAST = 40
 """Steps below which quarters are not compared: ten in each."""
+RECURS = 4
+"""Slow steps of one cause below which no period is told of, by judgment: fewer are as far apart by chance."""
+_IN_TURN = 0.8
+"""Share of them that come in turn, and of the turns that are slow, from which they are periodic; by judgment."""
+_SURE = 1.645
+"""Standard errors to either side of a mean, between which it lies in nine of ten cases."""
 _PHASES = {
     "input": "input_ns",
     "forward": "forward_ns",
@@ -25,6 +31,7 @@ _PHASES = {
     "optimizer": "optimizer_ns",
     "elsewhere": "other_ns",
 }
+_CAUSES = (*_PHASES, "rest")
 
 
 class StepTime(NamedTuple):
@@ -34,13 +41,29 @@ class StepTime(NamedTuple):
     spread_ns: int
 
 
+class RunPause(NamedTuple):
+    """Slow steps of one cause that come in every n-th turn: how many, of how many steps, by how much longer [ns].
+
+    `cost_ns` and its interval: what they cost of the mean step.
+    """
+
+    cause: str
+    every: int
+    steps: int
+    of: int
+    above_ns: float
+    cost_ns: float
+    cost_low_ns: float
+    cost_high_ns: float
+
+
 def run_steps(log: LoggedSteps) -> RunStepsRow:
     """Return one rank's whole run. Older blocks count in the number of steps, the trend and the medians."""
     records, clean = log.records, _clean(log)
     wall = clean["wall_ns"]
     time = int(wall.sum())
     oldest = int(log.summaries[0, 0]) if len(log.summaries) else int(records["sequence"][0])
-    every = records[(records["flags"] & (PROFILED | FIRST)) == 0]
+    every = _unprofiled(log)
     # Blocks of older steps weigh as their medians, each as often as it has steps.
     medians, counts = log.older("wall_ns", "p50"), log.older("wall_ns", "count")
     walls = np.concatenate([np.repeat(medians, counts), wall]) if len(medians) else wall
@@ -78,33 +101,77 @@ def run_steps(log: LoggedSteps) -> RunStepsRow:
 
 def slow_steps(log: LoggedSteps) -> list[RunSlowStepRow]:
     """Return the slowest steps and where the excess over the median step went, the slowest first."""
-    records = log.records[(log.records["flags"] & (PROFILED | FIRST)) == 0]
-    clean = _clean(log)
-    if len(clean) < LEAST:
-        return []
-    usual = {column: int(np.median(clean[column])) for column in ("wall_ns", *_PHASES.values())}
-    rest = int(np.median(_rest(clean)))
-    slow = records[records["wall_ns"] >= SLOW * usual["wall_ns"]]
-    slow = slow[np.argsort(-slow["wall_ns"], kind="stable")][:MOST_SLOW]
-    rows = []
-    for step, left in zip(slow, _rest(slow), strict=True):
-        excess = {cause: int(step[column]) - usual[column] for cause, column in _PHASES.items()}
-        excess["rest"] = int(left) - rest
-        cause = max(excess, key=lambda name: excess[name])
-        rows.append(
-            RunSlowStepRow(
-                **_who(log),
-                step=int(step["step"]),
-                start_ns=int(step["start_ns"]),
-                wall_ns=int(step["wall_ns"]),
-                over_ns=int(step["wall_ns"]) - usual["wall_ns"],
-                cause=cause,
-                cause_ns=excess[cause],
-                switches=int(step["switches"]),
-                faults=int(step["faults"]),
-            )
+    found = _slow(log)
+    slowest = np.argsort(-found.over, kind="stable")[:MOST_SLOW].tolist()
+    return [
+        RunSlowStepRow(
+            **_who(log),
+            step=int(found.steps["step"][i]),
+            start_ns=int(found.steps["start_ns"][i]),
+            wall_ns=int(found.steps["wall_ns"][i]),
+            over_ns=int(found.over[i]),
+            cause=_CAUSES[found.cause[i]],
+            cause_ns=int(found.cause_ns[i]),
+            switches=int(found.steps["switches"][i]),
+            faults=int(found.steps["faults"][i]),
         )
-    return rows
+        for i in slowest
+    ]
+
+
+def run_pauses(log: LoggedSteps) -> list[RunPause]:
+    """Return the pauses in every n-th step, the dearest first; validation and checkpoints that a hook timed are none.
+
+    A step in a log is an optimizer update; costs are of the mean step in the traces' unit of a step.
+    """
+    found, every = _slow(log), _unprofiled(log)
+    scale = (log.number("batches_per_trace_step") or 1) / _batches(log.records)
+    pauses = []
+    for cause in sorted(set(found.cause.tolist())):
+        mine = found.cause == cause
+        over, turn = found.over[mine], _turn(found.steps["sequence"][mine], every["sequence"])
+        if turn is None or _CAUSES[cause] == "elsewhere":
+            continue
+        above, doubt = float(over.mean()), _SURE * float(over.std(ddof=1)) / len(over) ** 0.5
+        share = scale * len(over) / len(every)
+        costs = [share * max(0.0, above + sign * doubt) for sign in (0, -1, 1)]
+        pauses.append(RunPause(_CAUSES[cause], turn, len(over), len(every), above, *costs))
+    return sorted(pauses, key=lambda pause: -pause.cost_ns)
+
+
+class _Slow(NamedTuple):
+    """Slow steps, by how much they exceed the median, and where most of that went [ns]. Shapes `(slow,)`."""
+
+    steps: npt.NDArray[np.void]
+    over: npt.NDArray[np.int64]
+    cause: npt.NDArray[np.int64]  # in _CAUSES
+    cause_ns: npt.NDArray[np.int64]
+
+
+def _slow(log: LoggedSteps) -> _Slow:
+    """Return the slow steps of a log in their order; none where fewer than LEAST show what is usual."""
+    records, clean = _unprofiled(log), _clean(log)
+    if len(clean) < LEAST:
+        none = np.zeros(0, dtype=np.int64)
+        return _Slow(records[:0], none, none, none)
+    usual = int(np.median(clean["wall_ns"]))
+    slow = records[records["wall_ns"] >= SLOW * usual]
+    parts = [(slow[column], clean[column]) for column in _PHASES.values()] + [(_rest(slow), _rest(clean))]
+    excess = np.column_stack([mine - int(np.median(normal)) for mine, normal in parts])
+    cause = excess.argmax(axis=1)
+    return _Slow(slow, slow["wall_ns"] - usual, cause, excess[np.arange(len(slow)), cause])
+
+
+def _turn(slow: npt.NDArray[np.uint64], seen: npt.NDArray[np.uint64]) -> int | None:
+    """Return every how many steps slow ones come, by their and all steps' numbers in order; None: in no turn."""
+    if len(slow) < RECURS:
+        return None
+    at, every = slow.astype(np.int64), round(float(np.median(np.diff(slow.astype(np.int64)))))
+    phase = int(np.bincount(at % every).argmax())
+    due = seen[(seen % every == phase) & (seen >= slow[0]) & (seen <= slow[-1])].astype(np.int64)
+    kept = np.intersect1d(at, due)
+    periodic = every > 1 and len(kept) >= _IN_TURN * max(len(at), len(due))
+    return every if periodic else None
 
 
 def step_time(log: LoggedSteps) -> StepTime | None:
@@ -124,6 +191,12 @@ def _who(log: LoggedSteps) -> dict[str, Any]:
         "action": log.text("action"),
         "window": "",
     }
+
+
+def _unprofiled(log: LoggedSteps) -> npt.NDArray[np.void]:
+    """Return the steps without the profiler, but the first."""
+    chosen: npt.NDArray[np.void] = log.records[(log.records["flags"] & (PROFILED | FIRST)) == 0]
+    return chosen
 
 
 def _clean(log: LoggedSteps) -> npt.NDArray[np.void]:

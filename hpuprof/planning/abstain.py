@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from hpuprof.analysis.host_alone import used_no_device
 from hpuprof.analysis.window import ONCE
 from hpuprof.graph_mode.refusals import FEW_ROWS, Refusal, find_refusal, not_replayed, unsound, without_device
 from hpuprof.model.durations import duration
@@ -19,6 +20,7 @@ _IN_RECIPES = (
     "a recipe of lazy mode holds the work of many operators, which its rows do not tell apart",
     "",
 )
+_NOTHING_WAITS = "no_place", "the program used no device, for which the host could wait", ""
 _NO_DEVICE = "no_device_rows", "the trace holds no device rows", "a trace with device activity"
 
 PASS_ROWS = 8
@@ -70,6 +72,8 @@ def not_by_call(situation: Situation, off: float | None, told: Collection[str]) 
         return
     view = situation.view
     reason, why, needs = _NOT_LINKED if view.device_traced else _NO_DEVICE
+    if not view.device_traced and used_no_device(view.trace):
+        reason, why, needs = _NOTHING_WAITS
     if view.device_traced and view.trace.mode.startswith("lazy"):
         reason, why, needs = _IN_RECIPES
     if off is not None:
@@ -77,7 +81,7 @@ def not_by_call(situation: Situation, off: float | None, told: Collection[str]) 
         reason, needs = "not_explained", "A recording of more steps."
     for remedy in REMEDIES:
         if remedy.by_call and remedy.name not in told:
-            yield _row(remedy, reason, why, needs or remedy.needs)
+            yield _row(remedy, reason, why, needs or (remedy.needs if reason != NO_PLACE[0] else ""))
 
 
 def without_place(situation: Situation, told: Collection[str]) -> Iterator[PlanRow]:

@@ -67,8 +67,10 @@ class Device:
             return {}
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, name and memory of the device."""
+        """Return kind, name and memory of the device; beside a CPU, the accelerator that torch has all the same."""
         found: dict[str, Any] = {"kind": self.kind}
+        if self.kind == "cpu" and (other := _unrecorded()):
+            found["unrecorded"] = other
         module = self.module()
         try:
             if self.kind != "cpu":
@@ -109,6 +111,19 @@ def find_device() -> Device:
         except UNKNOWN_DEVICE:
             continue
     return Device("cpu")
+
+
+def _unrecorded() -> str:
+    """Name an accelerator that torch can use and that is none of those recorded here; empty for none."""
+    import torch
+
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is None:  # before torch 2.6 none can be asked for by itself
+        return "unknown"
+    try:
+        return str(accelerator.current_accelerator().type) if accelerator.is_available() else ""
+    except UNKNOWN_DEVICE:
+        return "unknown"
 
 
 def resolve_activities(names: tuple[str, ...] | None, device: Device) -> tuple[list[Any], list[str]]:

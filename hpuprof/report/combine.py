@@ -28,6 +28,7 @@ from hpuprof.report.headline_metrics import build_metrics, overlap_degree
 from hpuprof.report.job_plan import plan_of, unit_of
 from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
 from hpuprof.report.pause_lines import of_typical_steps
+from hpuprof.report.pauses import Pause
 from hpuprof.report.recordings import RecordingKind, kind_of, recording_kinds
 from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
 from hpuprof.report.rule import Context
@@ -48,11 +49,13 @@ def combine(
     table_rows: int = 0,
     again: Mapping[str, int] | None = None,
     clock: str | Mapping[str, GivenClock] = "collective",
+    logged: Sequence[Pause] = (),
 ) -> ReportData:
     """Combine reduced files into a report; `identities` and `results` are parallel. Order of files changes nothing.
 
     `table_rows`: most rows of a table over many files, 0 for no limit. `again`: repeated work, from reason to number of
-    files. `clock`: how host clocks are aligned: collective, raw, or the clock of each host.
+    files. `clock`: how host clocks are aligned: collective, raw, or the clock of each host. `logged`: pauses that logs
+    of steps show.
     """
     parts = list(opened(results))
     done = sorted(
@@ -89,7 +92,7 @@ def combine(
     context = _context(main, used, across, metrics)
     findings = _findings(context, [of_file[i] for i in chosen])
     held_up = culprits(context, findings)
-    plan = plan_of(main, by_kind.answer, across, findings)
+    plan = plan_of(main, by_kind.answer, across, findings, logged)
     graph_mode = of_typical_steps(by_kind.answer, plan)
     counted = counted_ns(plan, graph_mode)
     # One step time: what sets it, and what it would be with a part faster, are told in the one that gains count from.

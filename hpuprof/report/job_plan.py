@@ -19,7 +19,7 @@ from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
 from hpuprof.report.model import Finding
 from hpuprof.report.pause_lines import with_pauses
-from hpuprof.report.pauses import find_pauses
+from hpuprof.report.pauses import Pause, find_pauses
 from hpuprof.report.rank_findings import name_of
 
 KEEP_PACE = "keep_pace"
@@ -40,6 +40,7 @@ def plan_of(
     graph: GraphMode,
     across: AcrossRanks,
     findings: Sequence[Finding],
+    logged: Sequence[Pause] = (),
 ) -> list[PlanRow]:
     """Return the plan of the chosen recordings; steps of ranks that wait for another are replayed with that waiting.
 
@@ -48,6 +49,7 @@ def plan_of(
         graph: graph mode's answer for all of them.
         across: who holds the others up, and stages or experts whose work could be divided evenly.
         findings: what was found in them; what is an effect of a change is told under it.
+        logged: pauses that logs of steps show; they count where the recordings hold none.
     """
     if not main or main[0][1].plan is None:
         return []
@@ -71,7 +73,7 @@ def plan_of(
         lines = [(_keeping_pace(row), _saved(row), gained) for row, gained in zip(named, gains, strict=False)]
         rows = _with_even_ranks(rows, now, lines, held, graph.base_range_ns)
     if now is not None:
-        rows = with_pauses(rows, now, find_pauses(main), len({row.rank for row, _ in main}))
+        rows = with_pauses(rows, now, find_pauses(main) or logged, len({row.rank for row, _ in main}))
     return [msgspec.structs.replace(row, **lead.who) for row in _with_effects(rows, findings)]
 
 
@@ -105,7 +107,7 @@ def unit_of(main: Main) -> Literal["step", "pass"]:
 def _now_ns(part: RankPartial, graph: GraphMode) -> float | None:
     known = graph.base_step_ns or (part.prediction.base_step_ns if part.prediction else None)
     walls = [step.wall_ns for step in part.steps if step.used]
-    return known or (sum(walls) / len(walls) if walls else None)
+    return known or part.file.unprofiled_step_ns or (sum(walls) / len(walls) if walls else None)
 
 
 def _other_ranks(recorded: int, part: RankPartial, graph: GraphMode) -> list[PlanRow]:

@@ -62,7 +62,8 @@ def _line(pause: Pause, recorded: int) -> PlanRow:
         per_step=pause.steps / pause.of,
         ceiling_ns=pause.cost_high_ns,
         advice=advice,
-        unknown="How much of it can go, or run in the background: its estimate is of all of it. As often as recorded.",
+        unknown="How much of it can go, or run in the background: its estimate is of all of it. As often as "
+        + (f"in {pause.of:,} steps of the run's log." if pause.logged else "recorded."),
         proof="injected",
         effort=Effort.FEW_LINES.name.lower(),
         mends=[PAUSES.code],

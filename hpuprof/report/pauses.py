@@ -21,6 +21,8 @@ from hpuprof.report.rule import Context, Found, Rule, percent
 
 SHOWN = 0.02
 """Share of the mean step from which pauses are told of, by judgment: means of equal runs differ by more."""
+BESIDE = "work between the phases"
+"""What fills a pause that a log of steps shows: neither input, forward, backward nor the optimizer."""
 _FIXES = {
     "data loading": (
         "Load batches ahead: the loader runs dry",
@@ -41,6 +43,10 @@ _FIXES = {
     "compilation": (
         "Compile no more inside the loop",
         "Mark dynamic shapes, or pad to few of them: each new one compiles.",
+    ),
+    BESIDE: (
+        "Do in the background what the loop does now and then",
+        "Find what the loop does in these steps alone: a checkpoint (async_save), logging, garbage (gc.freeze()).",
     ),
     COMMUNICATION: (
         "Find the rank that pauses",
@@ -80,6 +86,7 @@ class Pause(Struct, frozen=True):
     cost_ns: float  # of the mean step
     cost_low_ns: float
     cost_high_ns: float
+    logged: bool = False  # seen in logs of steps, not in the recordings
 
     @property
     def often(self) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hpuprof._version import __version__
-from hpuprof.analysis.run_steps import run_steps, slow_steps, step_time
+from hpuprof.analysis.run_steps import RunPause, run_pauses, run_steps, slow_steps, step_time
 from hpuprof.errors import InputError
 from hpuprof.ingest.discover import Skipped
 from hpuprof.ingest.step_log import LoggedSteps, read_step_log
@@ -20,6 +20,7 @@ from hpuprof.model.tables import DiagnosticRow
 from hpuprof.report.answering import answered
 from hpuprof.report.combine import combine
 from hpuprof.report.model import ReportData
+from hpuprof.report.pauses import BESIDE, Pause
 
 APART = 0.1
 """By what share steps near the windows differ from the run's before this is said."""
@@ -31,12 +32,16 @@ SWITCHES = 100.0
 
 
 class WholeRun(msgspec.Struct, frozen=True):
-    """What the logs of one run say. `times`: of each log, its name, the step time and its spread [ns]."""
+    """What the logs of one run say.
+
+    `times`: of each log, its name, the step time and its spread [ns]; `pauses`: in every n-th step, the dearest first.
+    """
 
     times: tuple[tuple[str, int, int], ...] = ()
     runs: tuple[RunStepsRow, ...] = ()
     slow: tuple[RunSlowStepRow, ...] = ()
     diagnostics: tuple[DiagnosticRow, ...] = ()
+    pauses: tuple[Pause, ...] = ()
 
     def added(self, data: ReportData) -> ReportData:
         """Return a report with the whole run in it."""
@@ -79,7 +84,41 @@ def whole_run(paths: Sequence[Path]) -> WholeRun:
         tuple(runs),
         tuple(row for log in chosen for row in slow_steps(log)),
         tuple(diagnostics),
+        _pauses([(log.number("rank") or 0, pause) for log in chosen for pause in run_pauses(log)]),
     )
+
+
+_WHO_PAUSES = ("input", "rest", "optimizer", "forward", "backward")
+"""Causes of pauses, those first that a rank has of its own: in forward and backward it may wait for another rank."""
+_CAUSE = {"input": "data loading", "rest": BESIDE}
+
+
+def _pauses(of_ranks: Sequence[tuple[int, RunPause]]) -> tuple[Pause, ...]:
+    """Join what ranks pause for in the same turn; its price is that of the rank that pays most of its own."""
+    turns: dict[int, list[tuple[int, RunPause]]] = defaultdict(list)
+    for rank, pause in of_ranks:
+        turns[pause.every].append((rank, pause))
+    out = []
+    for every, seen in turns.items():
+        own = min((pause.cause for _, pause in seen), key=_WHO_PAUSES.index)
+        mine = [(rank, pause) for rank, pause in seen if pause.cause == own]
+        _, dearest = max(mine, key=lambda pair: pair[1].cost_ns)
+        out.append(
+            Pause(
+                cause=_CAUSE.get(own, own),
+                row="",
+                steps=dearest.steps,
+                of=dearest.of,
+                every=every,
+                ranks=tuple(sorted({rank for rank, _ in mine})),
+                above_ns=dearest.above_ns,
+                cost_ns=dearest.cost_ns,
+                cost_low_ns=dearest.cost_low_ns,
+                cost_high_ns=dearest.cost_high_ns,
+                logged=True,
+            )
+        )
+    return tuple(sorted(out, key=lambda pause: -pause.cost_ns))
 
 
 def combine_nothing(skipped: Sequence[Skipped], run: WholeRun, table_rows: int) -> ReportData:

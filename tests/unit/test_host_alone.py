@@ -29,6 +29,28 @@ def test_operators_alone_do_not_tell_where_they_ran(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("device", "answer"),
+    [
+        ({"kind": "cpu"}, NONE_USED),
+        ({"kind": "cpu", "unrecorded": "mps"}, NOT_RECORDED),
+        ({"kind": "cuda"}, NOT_RECORDED),
+    ],
+)
+def test_our_recorder_tells_that_there_was_no_accelerator(tmp_path, device, answer):
+    trace = operators()
+    trace.header["hpuprof"] = {"device": device}
+    assert said(trace, tmp_path) == answer
+
+
+def test_without_a_device_nothing_waits_for_one(tmp_path):
+    trace = operators().steps(4, 600)
+    trace.header["hpuprof"] = {"device": {"kind": "cpu"}}
+    plan = trace.reduce(tmp_path).plan
+    assert {row.reason for row in plan if row.remedy in ("read_backs", "uploads", "fp8")} == {"no_place"}
+    assert "used no device" in next(row.why for row in plan if row.remedy == "uploads")
+
+
+@pytest.mark.parametrize(
     ("calls", "count", "answer"),
     [
         (["cudaGetDeviceCount", "cudaDeviceSynchronize"], 24, NONE_USED),

@@ -55,6 +55,67 @@ def test_profiled_steps_validation_and_the_first_step_are_left_out(tmp_path: Pat
     assert row.elsewhere_fraction == pytest.approx(700 / 1400)
 
 
+def recording(folder: Path) -> None:
+    builder = TraceBuilder()
+    for i in range(6):
+        builder.step(i, i * 10_000, 10_000)
+        builder.host("aten::mm", i * 10_000 + 10, 9_000)
+    builder.write(folder / "h_0.2.pt.trace.json")
+
+
+def pauses(folder: Path) -> list[Any]:
+    return [row for row in hpuprof.analyze(folder, step_time="10ms").data.plan if row.remedy == "pauses"]
+
+
+@pytest.mark.parametrize(
+    ("column", "where"), [("", "work between the phases"), ("input_ns", "data loading"), ("optimizer_ns", "optimizer")]
+)
+def test_a_pause_that_only_the_log_holds_is_a_line_of_the_plan(tmp_path: Path, column: str, where: str) -> None:
+    recording(tmp_path)
+    slow = {"wall_ns": 40 * MS} | ({column: 30 * MS} if column else {})
+    log(tmp_path, [slow if i % 8 == 5 else {} for i in range(160)])
+    (row,) = pauses(tmp_path)
+    assert row.order == 1
+    assert row.where == f"every 8 steps, 30.00 ms each: {where}"
+    assert row.alone_ns == pytest.approx(30 * MS * 20 / 159)
+    assert (row.before_ns, row.after_ns) == (pytest.approx(10 * MS + row.alone_ns), pytest.approx(10 * MS))
+    assert "159 steps of the run's log" in row.unknown
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"wall_ns": 40 * MS, "other_ns": 30 * MS} if i % 8 == 5 else {} for i in range(160)],
+        [{"wall_ns": 40 * MS} if i in (5, 17, 40, 41, 90, 120, 133) else {} for i in range(160)],
+        [{"wall_ns": 40 * MS} if i in (5, 13, 21) else {} for i in range(160)],
+        [{"wall_ns": 40 * MS} if i > 100 else {} for i in range(160)],
+        [{"wall_ns": 40 * MS} if i % 8 == 5 else {} for i in range(30)],
+    ],
+    ids=["validation", "at_random", "three_times", "all_after_some_step", "short"],
+)
+def test_slow_steps_without_a_turn_are_no_line_of_the_plan(tmp_path: Path, steps: list[dict[str, int]]) -> None:
+    recording(tmp_path)
+    log(tmp_path, steps)
+    assert [row for row in pauses(tmp_path) if row.alone_ns is not None] == []
+
+
+def test_steps_that_the_profiler_hides_do_not_hide_the_turn(tmp_path: Path) -> None:
+    recording(tmp_path)
+    steps = [{"wall_ns": 40 * MS} if i % 8 == 5 else {} for i in range(160)]
+    log(tmp_path, [step | ({"flags": PROFILED} if 30 <= i < 50 else {}) for i, step in enumerate(steps)])
+    (row,) = pauses(tmp_path)
+    assert row.where.startswith("every 8 steps, ")
+
+
+def test_ranks_that_wait_for_a_pause_are_not_those_that_pause(tmp_path: Path) -> None:
+    recording(tmp_path)
+    for rank in range(3):
+        slow = {"wall_ns": 40 * MS} if rank == 1 else {"wall_ns": 41 * MS, "backward_ns": 30 * MS}
+        log(tmp_path, [slow if i % 8 == 5 else {} for i in range(160)], name=f"h_{rank}.1.steps", rank=rank)
+    (row,) = pauses(tmp_path)
+    assert row.where == "every 8 steps, 30.00 ms each: work between the phases"
+
+
 def test_slow_steps_name_where_the_excess_went(tmp_path: Path) -> None:
     slow = [{"wall_ns": 30 * MS, "input_ns": 19 * MS}, {"wall_ns": 40 * MS}, {"wall_ns": 20 * MS, "other_ns": 9 * MS}]
     log(tmp_path, [{}] * 50 + slow + [{}] * 50)
