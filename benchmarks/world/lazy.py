@@ -53,6 +53,7 @@ class LazyOp:
     module: tuple[str, ...] = ()
     node: str = ""  # the autograd node, for backward operators
     sequence: int = 0
+    dtype: str = "bf16"
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ class _Writer:
                 o.name.removeprefix("aten::"),
                 work_ns=round(o.work_ns * factor),
                 cat=o.engine,
-                args={"recipe": recipe},
+                args={"recipe": recipe, "dtype": o.dtype},
             )
             for o in ops
             if o.work_ns

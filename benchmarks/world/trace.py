@@ -193,7 +193,8 @@ def lazy_trace(run: Run, machine: Machine, source: Source, seed: str) -> str:
     for ran in run.device:
         for lane in _LANES[_engine(ran)]:
             name, recipe = ran.instr.name, ran.instr.args.get("recipe", 0)
-            args = gaudi.engine_args(f"g_0_{name}", gaudi.HW_EVENTS[lane.engine], "bf16", recipe)
+            dtype = ran.instr.args.get("dtype", "bf16")
+            args = gaudi.engine_args(f"g_0_{name}", gaudi.HW_EVENTS[lane.engine], dtype, recipe)
             rows.append(gaudi.engine_row(lane, name, ran.start_ns + zero, ran.end_ns + zero, args, kineto=False))
     if machine.shuffled:
         # B and E rows of equal stamps must keep their order within a track: shuffle whole tracks against each other.

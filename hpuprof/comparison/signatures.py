@@ -21,8 +21,8 @@ from hpuprof.planning.remedies.fused_optimizer import OF_LISTS
 
 Find = Callable[[Seen], list[Sign]]
 _SINGLE, _WORKERS = "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"
-_READ, _WAIT, _ALLOCATION = "HP302", "HP303", "HP305"
-"""Codes of obstacles: reads of values, waits for the device, allocations in the step."""
+_READ, _WAIT, _ALLOCATION, _FLUSH = "HP302", "HP303", "HP305", "HP310"
+"""Codes of obstacles: reads of values, waits for the device, allocations in the step, flushes of the lazy graph."""
 _SLOW_RANK, _UNEVEN = "HP230", "HP235"
 MOSTLY = 0.5
 """Share of the matrix kernels' time from which a run multiplies in a type."""
@@ -33,7 +33,8 @@ _RECUR = 3
 _SAME_BYTES = (0.8, 1.25)
 """Bytes of collectives in B over those in A between which they are the same; padding of buckets is a few per cent."""
 _FEWER = 0.75
-"""Share of A's collectives that B has at most where micro-steps skip theirs: with two, half of them; by judgment."""
+"""Share of A's collectives that B has at most where micro-steps skip theirs: with two, half of them; and of flushes: of
+three, two; by judgment."""
 _AS_MANY, _HALF = 0.05, (0.45, 0.55)
 _FILLED = 0.8
 """Fills for each operator that makes memory from which all of it is filled; by judgment."""
@@ -117,6 +118,11 @@ def _waits(seen: Seen) -> list[Sign]:
     return _with(
         _at_places(seen, _WAIT, "calls that wait for the device"), seen.fell("waiting in them", "blocked_sync_ns")
     )
+
+
+def _flushes(seen: Seen) -> list[Sign]:
+    counts = [sum(side.values()) for side in seen.per_step(_FLUSH)]
+    return _only(fewer("flushes of the lazy graph", *counts, share=_FEWER))
 
 
 def _pinned(seen: Seen) -> list[Sign]:
@@ -284,6 +290,7 @@ SIGNATURES = (
     Signature("read_backs", "fewer values are read back in the step", _reads),
     Signature("results", "the next batch is launched before the result is read", _results),
     Signature("synchronisation", "synchronization points were removed", _waits, ("read_backs",)),
+    Signature("mark_steps", "the lazy graph is flushed less often", _flushes, ("read_backs",)),
     Signature("uploads", "batches are copied from pinned memory", _pinned),
     Signature("allocations", "the step allocates less device memory", _allocations, ("graphs",)),
     Signature("copies", "copies overlap with compute", _copies, ("uploads",)),

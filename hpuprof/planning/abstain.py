@@ -13,6 +13,7 @@ from hpuprof.model.tables import PlanRow
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedy import NO_PLACE, Remedy
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.recipe_model import RecipeModel
 
 _NOT_LINKED = "not_linked", "device rows are not linked to the calls that launched them", ""
 _IN_RECIPES = (
@@ -80,7 +81,8 @@ def not_by_call(situation: Situation, off: float | None, told: Collection[str]) 
         why = f"replayed launch by launch, the recorded steps are {100 * off:.0f} % off"
         reason, needs = "not_explained", "A recording of more steps."
     for remedy in REMEDIES:
-        if remedy.by_call and remedy.name not in told:
+        known = remedy.by_recipe and isinstance(situation.model, RecipeModel)
+        if remedy.by_call and not known and remedy.name not in told:
             yield _row(remedy, reason, why, needs or (remedy.needs if reason != NO_PLACE[0] else ""))
 
 

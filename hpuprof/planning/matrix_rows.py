@@ -34,7 +34,7 @@ _MATRIX = re.compile(r"gemm|scudnn")
 _FOLLOWS = re.compile(r"at::native::(?!.*(?:embedding|index|gather|scatter))|bn_[fb]w|batch_norm|pool")
 """Kernels that compute in the type of what a matrix operator gave them: ATen's, but those that look up in tables of
 parameters, and normalization and pooling by cuDNN. Kernels of custom operators keep their type."""
-_SINGLE_TYPE = re.compile(r"^(?:fp32|f32|float32|float)$", re.IGNORECASE)
+SINGLE_TYPE = re.compile(r"^(?:fp32|f32|float32|float)$", re.IGNORECASE)
 UNKNOWN_RATIO = 0.5
 """Least time in half as many bits where the peaks are unknown: half the bytes, twice the operations; by judgment."""
 
@@ -175,7 +175,7 @@ def _by_engine(view: RankView, program: Program) -> tuple[Floats, Mask, Mask]:
     device, units = trace.device, view.links.activations
     matrix = np.array([*(name == MATRIX_ENGINE for name in trace.engines), False], dtype=bool)[device.engine]
     rows = np.flatnonzero(matrix & (device.dtype >= 0) & (units.of_row >= 0))
-    single = np.array([*(bool(_SINGLE_TYPE.match(name)) for name in trace.dtypes), False], dtype=bool)[device.dtype]
+    single = np.array([*(bool(SINGLE_TYPE.match(name)) for name in trace.dtypes), False], dtype=bool)[device.dtype]
     mine = units.of_row[program.device_row]
     known, in_single = among(mine, units.of_row[rows]), among(mine, units.of_row[rows[single[rows]]])
     return np.where(program.matrix > 0, program.matrix, 1.0), known, in_single

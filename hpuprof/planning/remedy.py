@@ -80,6 +80,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how
     its price was tried: `edited` (the program was changed and run, on a virtual device), `injected` (a known delay was
     added and found) or `simulated` (on generated traces only); `by_call`: whether it needs each call's device rows;
+    `by_recipe`: whether recipes of lazy mode do as well;
     `bounds`: what bounds a step that it is about, host and device left out; `mends`: codes of the findings that are
     effects of what it changes; `code`: to type on any device whose family has none of its own; `absent`: reason and
     words where the steps hold no place for it, if others than the usual ones, and the recording that would tell.
@@ -95,6 +96,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     effort: Effort
     proof: str = "simulated"
     by_call: bool = True
+    by_recipe: bool = False
     absent: Callable[[Situation], tuple[str, ...]] | None = None
     bounds: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.arrays import Floats, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, union_of
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
@@ -29,6 +30,8 @@ class RecipeModel(StepModel, frozen=True, eq=False):
     """Host time that no longer happens."""
     dropping: bool = False
     """Whether the main path no longer waits for the device."""
+    skipped: Mask | None = None
+    """Actions that no longer happen; None: all do."""
 
     @classmethod
     def of(cls, view: RankView, constants: Mapping[str, Constant]) -> RecipeModel | None:
@@ -66,15 +69,21 @@ class RecipeModel(StepModel, frozen=True, eq=False):
 
     def without_host(self, windows: Intervals) -> StepModel:
         """Return the steps without the host time in some windows."""
-        return self._changed(union_of(self.removed, windows), dropping=self.dropping)
+        return _played(replace(self, removed=union_of(self.removed, windows)))
+
+    def without_actions(self, actions: Mask) -> RecipeModel:
+        """Return the steps without some actions: waits return at once, what a flush handed over goes with the next."""
+        return _played(replace(self, skipped=actions if self.skipped is None else self.skipped | actions))
+
+    def scaled(self, share: Floats) -> RecipeModel:
+        """Return the steps with recipes that take a share of their time."""
+        program = self.program
+        starts = [part * of for part, of in zip(program.starts, share.tolist(), strict=True)]
+        return _played(replace(self, program=replace(program, dur=program.dur * share, starts=starts)))
 
     def never_waiting(self) -> StepModel | None:
         """Return the steps with a main path that never waits for the device; None where it does not wait now."""
-        return self._changed(self.removed, dropping=True) if self._waits else None
-
-    def _changed(self, removed: Intervals, *, dropping: bool) -> StepModel:
-        schedule = capture_recipes(self.program, EMPTY, drop=dropping, removed=removed).schedule
-        return replace(self, schedule=schedule, removed=removed, dropping=dropping)
+        return _played(replace(self, dropping=True)) if self._waits else None
 
     @property
     def _waits(self) -> bool:
@@ -94,7 +103,14 @@ class RecipeModel(StepModel, frozen=True, eq=False):
             drop=drop_waits or self.dropping,
             inputs=region.inputs,
             removed=self.removed,
+            skipped=self.skipped,
         )
         if done.graphs:
             yield done
             yield beside(done)
+
+
+def _played(model: RecipeModel) -> RecipeModel:
+    """Return it with the schedule of what was changed."""
+    done = capture_recipes(model.program, EMPTY, drop=model.dropping, removed=model.removed, skipped=model.skipped)
+    return replace(model, schedule=done.schedule)

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hpuprof.model.arrays import Floats, Ints, median
+from hpuprof.model.arrays import Floats, Ints, Mask, median
 from hpuprof.model.intervals import EMPTY, Intervals, contains, union_of
 from hpuprof.what_if.capture import Captured
 from hpuprof.what_if.constants import PROFILER_ROWS
@@ -167,6 +167,7 @@ def capture_recipes(
     drop: bool = False,
     inputs: int = 1,
     removed: Intervals = EMPTY,
+    skipped: Mask | None = None,
 ) -> Captured:
     """Return the steps with host windows captured and replayed while the caller waits; see `beside`.
 
@@ -180,10 +181,14 @@ def capture_recipes(
         borders: where another graph begins.
         drop: the main path no longer waits for the device.
         inputs: static inputs; without any nothing is copied before a replay.
-        removed: host time that no longer happens, whether captured or not.
+        removed: host time that no longer happens, whether captured or not; operators in it are not collected.
+        skipped: actions that no longer happen: waits return at once, what a flush handed over goes with the next one.
     """
     capture = _Capture(program, windows, borders, drop=drop, inputs=inputs)
     capture.work = _Work(program, union_of(windows, removed))
+    capture.left_by(removed)
+    if skipped is not None:
+        capture.skipped = skipped
     return capture.run()
 
 
@@ -212,7 +217,9 @@ class _Capture:
         self.inside = contains(windows, acts.begin)
         handed, left = program.op_action >= 0, (self.piece < 0) & (program.op_action >= 0)
         self.count_of = np.bincount(program.op_action[handed], minlength=len(acts))
+        self.stays = left
         self.left = np.bincount(program.op_action[left], minlength=len(acts))
+        self.skipped = np.zeros(len(acts), dtype=bool)
         self.fixed, self.per_op = _flush_law(program)
         usual = np.array([0.0, 0.0])
         if len(program.launch):
@@ -222,6 +229,12 @@ class _Capture:
         self.out = _Writer(program)
         self.cursor = int(program.low[0])
         self.replays = 0
+
+    def left_by(self, removed: Intervals) -> None:
+        """Collect no operators that no longer run."""
+        program = self.program
+        stays = self.stays & ~contains(removed, program.op_start)
+        self.left = np.bincount(program.op_action[stays], minlength=len(program.actions))
 
     def run(self) -> Captured:
         program, acts, out = self.program, self.program.actions, self.out
@@ -283,6 +296,8 @@ class _Capture:
             out.call(before, ends_step=True)
             out.step += 1
             self.cursor = int(program.low[min(out.step, program.steps - 1)])
+        elif self.skipped[which]:
+            out.call(before)
         elif kind in (Kind.WAIT, Kind.JOIN):
             self.wait(which, kind, before)
         else:
@@ -303,15 +318,18 @@ class _Capture:
 
     def flush(self, which: int, kind: Kind, before: _Piece) -> None:
         """Hand over what has accumulated: to the launch thread, or to the device itself."""
-        program, acts, out = self.program, self.program.actions, self.out
+        acts, out = self.program.actions, self.out
         begin, end = int(acts.resume[which] if kind == Kind.FLUSH else acts.begin[which]), int(acts.end[which])
         after = self.work.between(begin, end)
         jobs = [job for action, job in self.pending if action <= which]
+        merged = [a for a in dict.fromkeys(a for a, _ in self.pending if a < which) if self.skipped[a]]
         self.pending = [(action, job) for action, job in self.pending if action > which]
-        count = float(self.count_of[which])
-        if count and self.left[which] < count:
-            share = (self.fixed + self.per_op * self.left[which]) / max(1.0, self.fixed + self.per_op * count)
-            after = after.scaled(min(1.0, share))
+        count, left = float(self.count_of[which]), float(self.left[[*merged, which]].sum())
+        if count and left != count:
+            share = (self.fixed + self.per_op * left) / (self.fixed + self.per_op * count)
+            after = after.scaled(share if merged else min(1.0, share))
+        elif merged:
+            after = _Piece(after.ns + self.per_op * left, after.rows)
         call = out.call(before)
         ready = out.call(after)
         if kind == Kind.CALL:
@@ -320,10 +338,15 @@ class _Capture:
         if out.launcher >= 0:
             out.returns_after(call, Wait.JOIN, out.launcher)
         if jobs:
-            mine = slice(int(acts.first[which]), int(acts.stop[which]))
-            rows = _CALL_ROW * float(program.launch_rows[mine].sum())
-            given = mine.stop > mine.start
-            out.run(out.launch(ready, _Piece(float(program.launch[mine].sum()), rows) if given else self.usual), jobs)
+            out.run(out.launch(ready, max(map(self.launch_of, (*merged, which)), key=lambda piece: piece.ns)), jobs)
+
+    def launch_of(self, flush: int) -> _Piece:
+        """Return the launch thread's work for what a flush hands over."""
+        program = self.program
+        mine = slice(int(program.actions.first[flush]), int(program.actions.stop[flush]))
+        if mine.stop <= mine.start:
+            return self.usual
+        return _Piece(float(program.launch[mine].sum()), _CALL_ROW * float(program.launch_rows[mine].sum()))
 
 
 def _pieces(program: RecipeProgram, windows: Intervals, borders: Ints | None, *, drop: bool) -> tuple[Ints, Ints]:

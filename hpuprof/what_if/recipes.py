@@ -102,6 +102,7 @@ class RecipeProgram(Struct, frozen=True, eq=False):
     unexplained: float  # unexplained delay of recipes over the steps' time
     threaded: bool  # launches happen on their own thread
     replayed: Mask  # of each recipe: launched by a graph's replay
+    activation: Ints  # of each recipe, as a position in `work_activations`
 
     @property
     def steps(self) -> int:
@@ -182,6 +183,7 @@ def build_recipes(view: RankView) -> RecipeProgram | None:
         threaded=bool(len(threaded)),
         replayed=host.activity[calls[order]] == Activity.GRAPH_LAUNCH,
         end=done.end[activation[order]],
+        activation=activation[order],
     )
 
 

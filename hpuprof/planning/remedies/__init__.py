@@ -12,6 +12,7 @@ from hpuprof.planning.remedies import (
     gradient_overlap,
     graphs,
     lower_precision,
+    mark_steps,
     no_sync,
     pointwise_fusion,
     recomputation,
@@ -22,6 +23,7 @@ from hpuprof.planning.remedy import Remedy
 REMEDIES: tuple[Remedy, ...] = (
     data_loading.REMEDY,
     *waits.REMEDIES,
+    mark_steps.REMEDY,
     copies.REMEDY,
     no_sync.REMEDY,
     gradient_overlap.REMEDY,

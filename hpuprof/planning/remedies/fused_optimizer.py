@@ -15,6 +15,7 @@ from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.situation import ProgramCalls, Situation, folded, shortened, spared
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.step_model import StepModel
 
 LEAST_LAUNCHES = 8
@@ -50,7 +51,9 @@ def find_fused(situation: Situation) -> Iterator[Change]:
         return
     if of is None:
         if not view.device_traced:
-            yield from _on_the_host(view)
+            yield from _on_the_host(view, ALONE_LEFT)
+        elif isinstance(situation.model, RecipeModel):  # of the device, recipes do not tell what is whose
+            yield from _on_the_host(view, HOST_LEFT)
         return
     windows, (calls, per_step) = view.placement.optimizer, _launches(of)
     if per_step < LEAST_LAUNCHES:
@@ -70,13 +73,13 @@ def find_fused(situation: Situation) -> Iterator[Change]:
     yield Change(where, per_step, edit, ideal, uncertain=True, touches=calls)
 
 
-def _on_the_host(view: RankView) -> Iterator[Change]:
-    """Find optimizers of many operators in a recording without a device: there they compute on the host."""
+def _on_the_host(view: RankView, left: tuple[float, float]) -> Iterator[Change]:
+    """Find optimizers of many operators by the host's time in them; `left`: its share that is left."""
     windows = view.placement.optimizer
     each = sum(_operators(view, _OF_TORCH.match).values()) / max(1, len(windows))
     if each < LEAST_OPERATORS:
         return
-    few, many = ALONE_LEFT
+    few, many = left
 
     def edit(model: StepModel, level: float) -> StepModel:
         return model.without_host(shortened(windows, 1.0 - (few + (many - few) * level)))
@@ -139,11 +142,12 @@ FUSED = Remedy(
     advice="Pass fused=True to the optimizer, or foreach=True where it has no fused implementation.",
     code="torch.optim.AdamW(model.parameters(), lr=lr, fused=True)",
     costs="None for the optimizers that have one; the order of additions changes.",
-    unknown="Of the device's time 37 % (an unfused Adam's 19 passes over memory become 7) to all is left, of the "
-    "host's 5 to 25 %.",
+    unknown="Of the device's time 37 % (an unfused Adam's 19 passes over memory become 7) to all is left (in recipes, "
+    "all), of the host's 5 to 25 %.",
     needs="A recording in which device rows are linked to their launches and the optimizer's step is annotated.",
     effort=Effort.ARGUMENT,
     proof="edited",
+    by_recipe=True,
     mends=("HP208",),
     find=find_fused,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,11 +12,13 @@ from msgspec.structs import replace
 from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.trace import Trace
-from hpuprof.planning.matrix_rows import MatrixRows, known_work
+from hpuprof.planning.lazy_actions import matrix_time
+from hpuprof.planning.matrix_rows import SINGLE_TYPE, UNKNOWN_RATIO, MatrixRows, known_work
 from hpuprof.planning.remedy import NO_PLACE, Change, Effort, Remedy
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.schedule import KINDS
 from hpuprof.what_if.step_model import StepModel
 
@@ -42,6 +45,8 @@ float8_experimental #280)."""
 def find_half(situation: Situation) -> Iterator[Change]:
     """Find matrix operators on fp32."""
     of = situation.calls
+    if isinstance(situation.model, RecipeModel):
+        yield from _in_recipes(situation.model, SINGLE_TYPE)
     if of is not None and len((found := of.once(MatrixRows.find)).row):
         change = _change(of, found.row, found.least_in_half(), around=found.others)
         if _has_bfloat16(found, situation.view.trace):
@@ -50,6 +55,27 @@ def find_half(situation: Situation) -> Iterator[Change]:
             yield replace(
                 change, where=f"{change.where}; it has no bfloat16", code=_code(situation, "lower_precision:float16")
             )
+
+
+def _in_recipes(model: RecipeModel, types: re.Pattern[str]) -> Iterator[Change]:
+    """Find recipes in which the matrix engine multiplies in some types."""
+    program, busy = model.program, matrix_time(model, types)
+    if not busy.any():
+        return
+    part = busy / np.maximum(program.dur, 1.0)
+    per_step = float(np.count_nonzero(busy)) / program.steps
+    of_device = busy.sum() / max(1.0, program.dur.sum())
+    where = f"{per_step:.3g} recipes with matrices in fp32, {of_device:.0%} of the device's time"
+
+    def edit(model: StepModel, level: float) -> StepModel:
+        assert isinstance(model, RecipeModel)
+        return model.scaled(1.0 - part * (1.0 - UNKNOWN_RATIO) * (1.0 - level))
+
+    def ideal(model: StepModel, _: float) -> StepModel:
+        assert isinstance(model, RecipeModel)
+        return model.scaled(np.maximum(1.0 - part, 0.0))
+
+    yield Change(where, per_step, edit, ideal, uncertain=True)
 
 
 def _code(situation: Situation, name: str) -> str:
@@ -193,6 +219,7 @@ HALF = Remedy(
     "Other kernels of forward and backward take between half, for half the bytes, and all of their time.",
     needs=_NEEDS,
     effort=Effort.NUMERICS,
+    by_recipe=True,
     mends=("HP210",),
     find=find_half,
 )

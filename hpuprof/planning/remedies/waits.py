@@ -10,10 +10,12 @@ import numpy as np
 from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.workload import INFERENCE, SERVING, workload
 from hpuprof.model.arrays import Ints, Mask
+from hpuprof.planning.lazy_actions import Actions, reads
 from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import Group, ProgramCalls, Situation
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.step_model import StepModel
 
 DECIDES_SHAPES = ("aten::nonzero", "aten::masked_select", "aten::unique", "aten::_unique2", "aten::repeat_interleave")
@@ -50,6 +52,12 @@ def _unread(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel
     return model.without_waits(calls, free=free).without_host(operators)
 
 
+def _unread_lazily(model: StepModel, _: float, *, found: Actions) -> StepModel:
+    """Drop reads with the flush and the wait in them."""
+    assert isinstance(model, RecipeModel)
+    return model.without_actions(found.chosen).without_host(found.windows)
+
+
 def _changes(of: ProgramCalls, calls: Mask, *, free: bool, edit: Callable[..., StepModel] = _gone) -> Iterator[Change]:
     """Yield a change for each place, and one for all of them where there are several."""
     groups = [g for g in of.groups(calls) if not g.operator.startswith(DECIDES_SHAPES)]
@@ -75,6 +83,9 @@ def find_reads(situation: Situation) -> Iterator[Change]:
     of = situation.calls
     if of is not None:
         yield from _changes(of, _reads(of) & ~_results(of), free=True, edit=_unread)
+    elif isinstance(situation.model, RecipeModel) and (found := reads(situation.model)).per_step:
+        where = f"{found.per_step:.3g} reads of a value a step, each with a flush"
+        yield Change(where, found.per_step, partial(_unread_lazily, found=found), occurs=found.windows)
 
 
 def find_results(situation: Situation) -> Iterator[Change]:
@@ -157,6 +168,7 @@ READS = Remedy(
     needs=_NEEDS,
     effort=Effort.FEW_LINES,
     proof="edited",
+    by_recipe=True,
     mends=("HP203",),
     find=find_reads,
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builder import TraceBuilder
+from lazy_steps import BRIDGE, lazy
 from msgspec.structs import replace
 
 import hpuprof
@@ -17,77 +18,17 @@ from hpuprof.graph_mode.collective_skeleton import together_ns
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.verdict_words import assumptions, evidence
 from hpuprof.model.intervals import union
-from hpuprof.what_if.constants import KERNEL_SCALES
+from hpuprof.planning.lazy_actions import early_flushes, matrix_time, reads
+from hpuprof.planning.matrix_rows import SINGLE_TYPE
+from hpuprof.what_if.constants import KERNEL_SCALES, constants_for
 from hpuprof.what_if.play import Sample, play
+from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.recipe_schedule import beside, capture_recipes, recorded_recipes
 from hpuprof.what_if.recipes import Kind, build_recipes
 from hpuprof.what_if.schedule import LAUNCHER as LAUNCH_THREAD
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.skeleton import Collectives, find_skeleton
 from hpuprof.what_if.uncertainty import unpack
-
-LAUNCHER, BRIDGE, LAUNCHER_BRIDGE = (100, 102), (20_100, 100), (20_100, 102)
-LATENCY, GAP, BUILD, REST = 5, 2, 10, 10
-NAMES = ("addmm", "add")
-
-
-def lazy(
-    steps: int = 6,
-    *,
-    host: tuple[float, ...] = (40, 30),
-    launch: float = 20,
-    work: tuple[float, ...] = (30, 10),
-    wait: bool = False,
-    wait_in: tuple[int, ...] = (),
-    recipes: tuple[int, ...] = (1, 2),
-    children: bool = False,
-    queue: int = 0,
-    rest: tuple[float, ...] = (),
-) -> TraceBuilder:
-    """A lazy run in µs. Of each recipe: two operators in `host`, a flush of 10, `launch` on the launch thread, two rows in `work`.
-
-    A recipe starts 5 after its launch or 2 after the recipe before. `wait`: the step ends by waiting for its last recipe, which it sees
-    3 later; `wait_in`: only these steps do. Each step ends with 10 of host work. The second recipe's operators are the optimizer's; `children`: the first
-    has four, of two modules in a net. `queue`: as many recipes fit on the device; a launch into a full one waits. `rest`: the host work at the
-    end of each step.
-    """
-    out = TraceBuilder()
-    for pid, name in ((100, "python"), (20_100, "Bridge Logs")):
-        out.event(ph="M", name="process_name", pid=pid, tid=0, ts=0.0, args={"name": name})
-    now = thread = device = 0.0
-    ends: list[float] = []
-    for step in range(steps):
-        begin = now
-        for k, (taken, busy, recipe) in enumerate(zip(host, work, recipes, strict=True)):
-            first = now
-            count = 4 if children and not k else 2
-            for _ in range(count):
-                out.host(f"aten::{NAMES[k]}", now, taken / count)
-                out.host(f"{NAMES[k]}_hpu_lazy", now + 1, taken / count - 2, cat="Runtime", thread=BRIDGE)
-                now += taken / count
-            if k:
-                out.annotation("Optimizer.step#SGD.step", first, taken)
-            elif children:
-                out.host("nn.Module: Net_0", first, taken, cat="python_function")
-                out.host("nn.Module: Block_0", first, taken / 2, cat="python_function")
-                out.host("nn.Module: Block_1", first + taken / 2, taken / 2, cat="python_function")
-            flush, now = now, max(now, thread) + BUILD
-            out.host("SyncTensorsGraphInternal", flush, now - flush, cat="Runtime", thread=BRIDGE)
-            called = max(now, thread)
-            thread = max(called, ends[-queue] if queue and len(ends) >= queue else 0) + launch
-            out.host("LaunchSyncTensorsGraph", called, thread - called, cat="Runtime", thread=LAUNCHER_BRIDGE)
-            start = max(thread + LATENCY, device + GAP)
-            for half in range(2):
-                out.lane(f"op{half}", start + half * busy / 2, busy / 2, engine="MME", recipeId=recipe)
-            device = start + busy
-            ends.append(device)
-        if wait or step in wait_in:
-            back = max(now, device) + 3
-            out.host("synEventSynchronize", now, back - now, cat="Runtime", thread=BRIDGE)
-            now = back
-        now += rest[step] if rest else REST
-        out.step(step, begin, now - begin)
-    return out
 
 
 def view_of(builder: TraceBuilder, folder) -> RankView:
@@ -358,3 +299,47 @@ def test_the_sample_with_graphs_says_what_is_left_out():
         "2.0 launches per step remain outside them"
     )
     assert there in graph.evidence
+
+
+def test_a_flush_that_is_skipped_goes_with_the_next(tmp_path):
+    # The launch thread decides: each flush of 10 waits for the launch of 80 before it. Of one a step: 40 + 30 + 20 + 10 of the main path.
+    view = view_of(lazy(12, launch=80), tmp_path)
+    model = RecipeModel.of(view, constants_for("hpu", "lazy", None))
+    early = early_flushes(model, but_before_optimizer=False)
+    assert early.per_step == 1
+    assert times(model.schedule) == pytest.approx([180] * model.program.steps)
+    merged = model.without_actions(early.chosen)
+    assert times(merged.schedule) == pytest.approx([100] * model.program.steps)
+    assert merged.schedule.rows.dur.sum() == model.schedule.rows.dur.sum()
+    assert not early_flushes(model, but_before_optimizer=True).chosen.any(), "backward's flush is asked for"
+
+
+def test_a_flush_whose_recipe_is_waited_for_stays(tmp_path):
+    out = lazy(8, wait=True)
+    model = RecipeModel.of(view_of(out, tmp_path), constants_for("hpu", "lazy", None))
+    acts = model.program.actions
+    awaited = replace(acts, target=np.where(acts.target >= 0, acts.target - 1, -1))  # the first of each step's two
+    model = replace(model, program=replace(model.program, actions=awaited))
+    assert not early_flushes(model, but_before_optimizer=False).chosen.any()
+
+
+def test_a_read_goes_with_its_wait(tmp_path):
+    model = RecipeModel.of(view_of(lazy(12, wait=True, item=True), tmp_path), constants_for("hpu", "lazy", None))
+    found = reads(model)
+    assert found.per_step == 1
+    assert times(model.schedule) == pytest.approx([139] * model.program.steps)
+    left = model.without_actions(found.chosen).without_host(found.windows)
+    assert times(left.schedule) == pytest.approx([100] * model.program.steps)
+
+
+def test_recipes_that_take_a_share_of_their_time(tmp_path):
+    model = RecipeModel.of(view_of(lazy(12, work=(150, 60)), tmp_path), constants_for("hpu", "lazy", None))
+    halved = model.scaled(np.tile([0.5, 1.0], model.program.steps))
+    assert times(halved.schedule) == pytest.approx([75 + 2 + 60 + 2] * model.program.steps)
+
+
+def test_the_matrix_engine_s_time_is_told_by_type(tmp_path):
+    model = RecipeModel.of(view_of(lazy(12, dtype="fp32"), tmp_path), constants_for("hpu", "lazy", None))
+    assert matrix_time(model, SINGLE_TYPE).tolist() == [30_000, 10_000] * model.program.steps
+    model = RecipeModel.of(view_of(lazy(12, dtype="bf16"), tmp_path / "b"), constants_for("hpu", "lazy", None))
+    assert not matrix_time(model, SINGLE_TYPE).any()

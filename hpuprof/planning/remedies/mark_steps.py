@@ -1,0 +1,57 @@
+"""Flush lazy mode's graph less often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpuprof.model.arrays import Mask
+from hpuprof.planning.lazy_actions import early_flushes, flushes
+from hpuprof.planning.remedy import NO_PLACE, Change, Edit, Effort, Remedy
+from hpuprof.planning.situation import Situation
+from hpuprof.what_if.recipe_model import RecipeModel
+from hpuprof.what_if.step_model import StepModel
+
+
+def find_flushes(situation: Situation) -> Iterator[Change]:
+    """Find flushes that end a graph before the step does: those that nobody asks for, and all but the last."""
+    model = situation.model
+    if not isinstance(model, RecipeModel):
+        return
+    every = float(flushes(model).sum()) / model.program.steps
+    told = 0.0
+    for keeps, where in ((True, "but those after backward and after the optimizer"), (False, "but the last")):
+        found = early_flushes(model, but_before_optimizer=keeps)
+        if found.per_step <= told:
+            continue
+        told = found.per_step
+        of = f"{found.per_step:.3g} of {every:.3g} flushes a step, all {where}"
+        yield Change(of, found.per_step, _edit(found.chosen), occurs=found.windows)
+
+
+def _edit(chosen: Mask) -> Edit:
+    def edit(model: StepModel, _: float) -> StepModel:
+        assert isinstance(model, RecipeModel)
+        return model.without_actions(chosen)
+
+    return edit
+
+
+def _absent(situation: Situation) -> tuple[str, str]:
+    lazy = situation.view.trace.mode.startswith("lazy")
+    return NO_PLACE if lazy else ("no_such_switch", "no graph accumulates outside lazy mode")
+
+
+REMEDY = Remedy(
+    name="mark_steps",
+    title="Call mark_step() less often",
+    advice="Keep mark_step() after backward and after optimizer.step(); each other one ends a graph, waits for the "
+    "launch thread and starts a recipe of its own.",
+    code="loss.backward()\nhtcore.mark_step()\noptimizer.step()\nhtcore.mark_step()",
+    costs="Larger graphs compile longer once, and take more device memory.",
+    unknown="What the compiler gains by fusing across the old borders: counted as nothing.",
+    needs="A recording in lazy mode whose recipes can be matched to their launches.",
+    effort=Effort.FEW_LINES,
+    by_call=False,
+    absent=_absent,
+    find=find_flushes,
+)
