@@ -102,7 +102,7 @@ class Program:
         before = [phase for phase in called if phase != "optimizer"]
         for where, kept in (("after the optimizer", {*before[-1:], called[-1]}), ("but the last", {called[-1]})):
             if len(kept) < len(called):
-                yield "mark_steps", where, replace(self, step=replace(step, marks=frozenset(kept)))
+                yield "flushes", where, replace(self, step=replace(step, marks=frozenset(kept)))
 
 
 @dataclass(frozen=True)

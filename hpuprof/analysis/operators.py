@@ -37,7 +37,9 @@ def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
     shapes = _shapes(trace, found)
     alphabetical = np.array([trace.names[int(code)] for code in by_name.key])
     kept = np.lexsort((alphabetical, -(device_self + self_total)[by_name.key]))[:MAX_ROWS]
-    known = bool((view.links.operator >= 0).any())
+    known = np.full(len(trace.names), bool((view.links.operator >= 0).any()))
+    if trace.mode.startswith("lazy"):  # what accumulates runs in a recipe that another launches
+        known &= device_total > 0
     deviation, device_deviation = step_deviations(
         found.name, found.start, view.steps.steady_windows(), by_name.key[kept], found.self_ns, found.device_self
     )
@@ -56,14 +58,14 @@ def operator_rows(view: RankView) -> tuple[list[OperatorRow], int]:
                 host_self_per_step_ns=int(self_total[code]) / steady,
                 host_p50_ns=int(by_name.p50[i]),
                 host_p90_ns=int(by_name.p90[i]),
-                device_total_ns=int(device_total[code]) if known else None,
-                device_self_ns=int(device_self[code]) if known else None,
-                device_total_per_step_ns=int(device_total[code]) / steady if known else None,
-                launches=int(launched[code]) if known else None,
+                device_total_ns=int(device_total[code]) if known[code] else None,
+                device_self_ns=int(device_self[code]) if known[code] else None,
+                device_total_per_step_ns=int(device_total[code]) / steady if known[code] else None,
+                launches=int(launched[code]) if known[code] else None,
                 shapes=counted[0] if counted else None,
                 top_shape=counted[1] if counted else None,
                 host_self_deviation_ns=deviation[code],
-                device_self_deviation_ns=device_deviation[code] if known else None,
+                device_self_deviation_ns=device_deviation[code] if known[code] else None,
             )
         )
     return out, len(by_name.key)

@@ -290,7 +290,7 @@ SIGNATURES = (
     Signature("read_backs", "fewer values are read back in the step", _reads),
     Signature("results", "the next batch is launched before the result is read", _results),
     Signature("synchronisation", "synchronization points were removed", _waits, ("read_backs",)),
-    Signature("mark_steps", "the lazy graph is flushed less often", _flushes, ("read_backs",)),
+    Signature("flushes", "the lazy graph is flushed less often", _flushes, ("read_backs",)),
     Signature("uploads", "batches are copied from pinned memory", _pinned),
     Signature("allocations", "the step allocates less device memory", _allocations, ("graphs",)),
     Signature("copies", "copies overlap with compute", _copies, ("uploads",)),

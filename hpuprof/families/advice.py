@@ -60,6 +60,7 @@ def autocast(device: str) -> str:
 
 
 HPU_CODE = {
+    "flushes": "loss.backward()\nhtcore.mark_step()\noptimizer.step()\nhtcore.mark_step()  # and nowhere else",
     "fused_optimizer": "from habana_frameworks.torch.hpex.optimizers import FusedAdamW\n"
     "FusedAdamW(model.parameters(), lr=lr)",
     "lower_precision": autocast("hpu"),

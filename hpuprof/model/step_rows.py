@@ -382,7 +382,10 @@ class OperatorRow(Row, frozen=True, kw_only=True):
     host_p90_ns: Annotated[int, Meta(title="call p90", description="90th percentile of call durations [ns].")]
     device_total_ns: Annotated[
         int | None,
-        Meta(description="Sum of device rows launched inside the calls [ns]. None when no launch is linked."),
+        Meta(
+            description="Sum of device rows launched inside the calls [ns]. None when no launch is linked, or where it "
+            "runs in recipes of lazy mode."
+        ),
     ]
     device_self_ns: Annotated[
         int | None, Meta(description="Sum of device rows launched directly by the operator [ns].")

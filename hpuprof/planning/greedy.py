@@ -349,6 +349,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             proof=remedy.proof,
             effort=remedy.effort.name.lower(),
             mends=list(change.mends or remedy.mends),
+            requires=list(change.requires),
             **self.situation.place(change.touches, change.occurs)._asdict(),
         )
         if after is None:

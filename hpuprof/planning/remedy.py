@@ -53,10 +53,10 @@ class Change(Struct, frozen=True, eq=False):
     whether its edit depends on how it turns out; `bends`: outcomes at which to play it besides 0, 0.5 and 1, where the
     times in its edit are no straight lines between them; `last`: whether it is played after all others; `touches`:
     calls of which no other change may be part, where it excludes others; `after`: remedies that clear its way, of which
-    those that are worth it come first; `code`: to type here, where it is not the remedy's; `mends`: findings that go
-    with it, where they are not its remedy's; `paces`: by how it turns out, the share left of the time between two
-    batches of data-loader workers, which the host waits for; `occurs`: when it applies on the main thread, where that
-    is no call.
+    those that are worth it come first; `requires`: remedies that its edit makes, too; `code`: to type here, where it is
+    not the remedy's; `mends`: findings that go with it, where they are not its remedy's; `paces`: by how it turns out,
+    the share left of the time between two batches of data-loader workers, which the host waits for; `occurs`: when it
+    applies on the main thread, where that is no call.
     """
 
     where: str
@@ -68,6 +68,7 @@ class Change(Struct, frozen=True, eq=False):
     last: bool = False
     touches: Mask | None = None
     after: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
     code: str = ""
     mends: tuple[str, ...] = ()
     paces: Callable[[float], float] | None = None

@@ -48,6 +48,7 @@ _STATUS = {**{reason: status for reason, (status, _) in _LEFT_OUT.items()}, "not
 _STATUS |= {"record_again": "record_again", "not_found": "not_found"}
 _THEN = {"host": "then the host bounds the step", "device": "then the device bounds the step"}
 _SOURCE = {"unprofiled": "measured", "given": "given", "profiled": "estimated"}
+_TITLES = {remedy.name: f"{remedy.title[:1].lower()}{remedy.title[1:]}" for remedy in REMEDIES}
 _NOUN = {"input": "data loading", "communication": "communication", "copy": "copies"}
 """What bounds a step, for which there are fixes of its own. Host and device have fixes of every kind."""
 _OF_THE_JOB = {"communication": ("keep_pace", "balance", "pauses"), "input": ("pauses",)}
@@ -204,7 +205,7 @@ def _terms(row: PlanRow) -> Iterator[str]:
     if row.after:
         yield f"after line{'s' if len(row.after) > 1 else ''} {', '.join(map(str, row.after))}"
     if row.requires:
-        yield f"together with: {', '.join(row.requires)}"
+        yield f"together with: {', '.join(_TITLES[name] for name in row.requires)}"
 
 
 def first_sentence_of(text: str) -> str:

@@ -15,7 +15,7 @@ def said():
 
 
 def test_every_fix_is_among_the_programs(said):
-    assert {one.fix for one in said} == {"read_backs", "fused_optimizer", "lower_precision", "mark_steps"}
+    assert {one.fix for one in said} == {"read_backs", "fused_optimizer", "lower_precision", "flushes"}
 
 
 def test_what_turns_out_in_one_way_alone_is_within_a_quarter(said):

@@ -159,6 +159,7 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "read_backs": lambda p: _obstacles(p, "HP302"),
     "results": _results,
     "synchronisation": lambda p: _obstacles(p, "HP303"),
+    "flushes": lambda p: _obstacles(p, "HP310"),
     "uploads": lambda p: _by_names(
         p, kernels=((SGEMM, "Memcpy HtoD (Pageable -> Device)"), (SGEMM, "Memcpy HtoD (Pinned -> Device)"))
     ),

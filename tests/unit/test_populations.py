@@ -116,5 +116,5 @@ def test_a_plan_that_gave_up_the_replay_says_so_and_not_that_links_lack(tmp_path
     report = hpuprof.analyze(paused(tmp_path / "a.json", (), 0.0), jobs=1)
     assert report.data.files[0].linked_fraction == 1.0
     given_up = {row.reason: row.why for row in report.data.plan if row.why}
-    assert given_up.keys() <= {"not_explained", "no_place"}
+    assert given_up.keys() <= {"not_explained", "no_place", "no_such_switch"}
     assert given_up["not_explained"].startswith("replayed launch by launch, the recorded steps are")

@@ -31,7 +31,9 @@ def find(situation: Situation) -> Iterator[Change]:
 
     before = f", once {', '.join(option.blocked_by)} is out of the way" if option.blocked_by else ""
     after = tuple(name for code, name in _CLEARS.items() if code in option.blocked_by)
-    yield Change(f"{region.name}, with {answer.api}{before}", option.graphs, edit, last=True, after=after)
+    requires = ("synchronisation",) if option.drops_sync else ()
+    where = f"{region.name}, with {answer.api}{before}"
+    yield Change(where, option.graphs, edit, last=True, after=after, requires=requires)
 
 
 REMEDY = Remedy(

@@ -26,7 +26,7 @@ def test_reads_of_values_are_priced(tmp_path):
 
 
 def test_flushes_are_priced_where_the_launch_thread_decides(tmp_path):
-    (row,) = rows(tmp_path, "mark_steps", "180us", launch=80)
+    (row,) = rows(tmp_path, "flushes", "180us", launch=80)
     assert row.alone_ns == pytest.approx(80_000, rel=0.1)
     assert row.where == "1 of 2 flushes a step, all but the last"
 
@@ -51,5 +51,10 @@ def test_what_has_no_place_in_recipes_says_so(tmp_path, remedy):
 
 def test_without_lazy_mode_no_graph_accumulates(samples):
     plan = hpuprof.analyze(samples / "hpu_g2_eager").data.plan
-    (row,) = [row for row in plan if row.remedy == "mark_steps"]
+    (row,) = [row for row in plan if row.remedy == "flushes"]
     assert row.reason == "no_such_switch"
+
+
+def test_what_accumulates_has_no_device_time_of_its_own(samples):
+    table = hpuprof.analyze(samples / "hpu_g1_lazy").operators
+    assert table.set_index("name").loc["aten::mm", ["device_total_ns", "launches"]].isna().all()

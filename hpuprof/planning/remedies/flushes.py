@@ -42,14 +42,13 @@ def _absent(situation: Situation) -> tuple[str, str]:
 
 
 REMEDY = Remedy(
-    name="mark_steps",
-    title="Call mark_step() less often",
-    advice="Keep mark_step() after backward and after optimizer.step(); each other one ends a graph, waits for the "
-    "launch thread and starts a recipe of its own.",
-    code="loss.backward()\nhtcore.mark_step()\noptimizer.step()\nhtcore.mark_step()",
+    name="flushes",
+    title="Flush the accumulated graph less often",
+    advice="Flush after backward and after the optimizer's step; each other flush ends a graph, waits for the thread "
+    "that launches and starts work of its own.",
     costs="Larger graphs compile longer once, and take more device memory.",
     unknown="What the compiler gains by fusing across the old borders: counted as nothing.",
-    needs="A recording in lazy mode whose recipes can be matched to their launches.",
+    needs="A recording in lazy mode whose work can be matched to its launches.",
     effort=Effort.FEW_LINES,
     by_call=False,
     absent=_absent,
