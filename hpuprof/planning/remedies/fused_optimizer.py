@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from hpuprof.analysis.host_alone import used_no_device
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints, Mask
@@ -50,7 +51,7 @@ def find_fused(situation: Situation) -> Iterator[Change]:
     if any(name.startswith(_FUSED) for name in _operators(view, OF_LISTS.match)):
         return
     if of is None:
-        if not view.device_traced:
+        if not view.device_traced and used_no_device(view.trace):  # else the device may be what the step waits for
             yield from _on_the_host(view, ALONE_LEFT)
         elif isinstance(situation.model, RecipeModel):  # of the device, recipes do not tell what is whose
             yield from _on_the_host(view, HOST_LEFT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from builder import TraceBuilder
 from remedy_bench import Bench
@@ -64,9 +66,12 @@ def test_few_groups_and_unfused_optimizers_are_left(tmp_path, operator, groups):
     assert Bench.of(grouped(operator, groups=groups), fused_optimizer.GROUPS, tmp_path).changes == []
 
 
-def on_the_host(*, operators: int, operator: str = "aten::mul_") -> TraceBuilder:
-    """Steps of 1000 µs on a CPU alone, 600 of them in the optimizer."""
-    out = TraceBuilder()
+CPU_ALONE = {"device": {"kind": "cpu"}}
+
+
+def on_the_host(*, operators: int, operator: str = "aten::mul_", **header: Any) -> TraceBuilder:
+    """Steps of 1000 µs without a device, 600 of them in the optimizer."""
+    out = TraceBuilder(**header)
     for step in range(6):
         begin = 1000.0 * step
         out.step(step, begin, 1000).host("aten::mm", begin + 10, 300)
@@ -77,7 +82,8 @@ def on_the_host(*, operators: int, operator: str = "aten::mul_") -> TraceBuilder
 
 
 def test_without_a_device_the_optimizers_own_time_can_go(tmp_path):
-    data = hpuprof.analyze(on_the_host(operators=40).write(tmp_path / "t.json"), jobs=1, step_time="1ms").data
+    path = on_the_host(operators=40, hpuprof=CPU_ALONE).write(tmp_path / "t.json")
+    data = hpuprof.analyze(path, jobs=1, step_time="1ms").data
     (row,) = [row for row in data.plan if row.remedy == "fused_optimizer"]
     assert (row.order, row.where) == (1, "40 operators in the optimizer's step")
     assert 0 <= row.gain_low_ns < 0.1 * 600e3
@@ -87,6 +93,12 @@ def test_without_a_device_the_optimizers_own_time_can_go(tmp_path):
 
 @pytest.mark.parametrize(("operators", "operator"), [(12, "aten::mul_"), (40, "aten::_fused_adamw_")])
 def test_without_a_device_few_operators_and_fused_ones_are_left(tmp_path, operators, operator):
-    path = on_the_host(operators=operators, operator=operator).write(tmp_path / "t.json")
+    path = on_the_host(operators=operators, operator=operator, hpuprof=CPU_ALONE).write(tmp_path / "t.json")
+    rows = [row for row in hpuprof.analyze(path, jobs=1).data.plan if row.remedy == "fused_optimizer"]
+    assert [row.reason for row in rows] == ["no_place"]
+
+
+def test_a_device_that_was_not_recorded_may_be_what_the_optimizer_waits_for(tmp_path):
+    path = on_the_host(operators=40).write(tmp_path / "t.json")
     rows = [row for row in hpuprof.analyze(path, jobs=1).data.plan if row.remedy == "fused_optimizer"]
     assert [row.reason for row in rows] == ["no_device_rows"]
