@@ -44,7 +44,7 @@ def _text(machine: Machine) -> str:
     from hpuprof.render.text import Paper
 
     paper = Paper(width=out_width(), color=out_color())
-    fit = [f"{'fit' if machine.fit(purpose) else 'not fit'} to {words}" for purpose, words in _PURPOSES.items()]
+    fit = [f"{machine.standing(purpose)} to {words}" for purpose, words in _PURPOSES.items()]
     paper.line(f"hpuprof {machine.hpuprof_version}: this machine is {' and '.join(fit)}.", style="bold")
     for purpose, words in _PURPOSES.items():
         paper.heading(f"To {words}")

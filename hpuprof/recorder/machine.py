@@ -57,6 +57,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     advice: Annotated[str, Meta(description="What to do; empty where nothing is to be done.")] = ""
 
 
+_NOT_INSTALLED = "not installed"
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """All checks of a machine."""
 
@@ -66,6 +69,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     def fit(self, purpose: str) -> bool:
         """Whether no check of a purpose, analyze or record, fails."""
         return not any(c.purpose == purpose and c.status == "fails" for c in self.checks)
+
+    def standing(self, purpose: str) -> str:
+        """Say how the machine stands to a purpose: fit, not fit, or not set up, as what it takes is not installed."""
+        if not self.fit(purpose):
+            return "not fit"
+        return (
+            "not set up"
+            if any(c.purpose == purpose and c.found.startswith(_NOT_INSTALLED) for c in self.checks)
+            else "fit"
+        )
 
 
 def examine(*, trial: bool = False) -> Machine:
@@ -134,7 +147,7 @@ def _recording(*, trial: bool) -> Iterator[Check]:
         return Check(purpose="record", name=name, status=status, found=found, advice=advice)
 
     if find_spec("torch") is None:
-        yield check("torch", "not installed; only recording needs it", "note", "install the torch of your device")
+        yield check("torch", f"{_NOT_INSTALLED}; only recording needs it", "note", "install the torch of your device")
         return
     with tempfile.TemporaryDirectory(prefix="hpuprof-doctor-") as folder:
         facts = _asked(Path(folder), trial=trial)

@@ -91,6 +91,14 @@ def test_variables_that_cost_the_device_rows_fail(asked, run, monkeypatch, name,
     assert "fit to analyze traces and not fit to record" in out.splitlines()[0]
 
 
+def test_without_torch_it_is_not_set_up_to_record(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = machine.find_spec
+    monkeypatch.setattr(machine, "find_spec", lambda name: None if name == "torch" else there(name))
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert out.splitlines()[0].endswith("this machine is fit to analyze traces and not set up to record.")
+
+
 def test_variables_as_they_should_be_do_not(asked, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"HABANA_PROFILE": "profile_api_light", "PT_COMPILE_ONLY_MODE": "0"}.items():
         monkeypatch.setenv(name, value)
