@@ -45,7 +45,7 @@ BEFORE_GRAPH_MODE = (
     ),
     Outline(
         "remedies",
-        "Remedies",
+        "All fixes",
         tables="plan",
         lead="Each simulated on the recorded steps, without the profiler: alone, and those of the plan after the lines "
         "above them.",
