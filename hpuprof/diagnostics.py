@@ -462,7 +462,7 @@ _ALL = (
         code="HP147",
         severity="warning",
         title="Fewer than half of the ranks are traced",
-        cause="Whoever holds the job back may be missing, so nobody is named, and waiting for other ranks is unknown.",
+        cause="Whoever holds the job back may be missing, so no rank is named, and waiting for other ranks is unknown.",
         remedy="Give the traces of all ranks, or of one of each host, stage and group.",
     ),
     Diagnostic(
@@ -534,15 +534,15 @@ _ALL = (
         code="HP185",
         severity="info",
         title="The step time is another tool's",
-        cause="A file beside the traces holds the time per step without the profiler. Gains count from it.",
+        cause="A file in the traces' directory holds the time per step without the profiler. Gains count from it.",
         remedy="Nothing to do; --step-time or --step-time-from replaces it.",
     ),
     Diagnostic(
         code="HP186",
         severity="warning",
         title="Another tool's step time does not fit",
-        cause="The time per step in a file beside the traces is longer than the recorded step, or less than a tenth of "
-        "it: it is of another run, or counts micro-batches, epochs or requests. It was not used.",
+        cause="The time per step in a file of the traces' directory is longer than the recorded step, or less than a "
+        "tenth of it: it is of another run, or counts micro-batches, epochs or requests. It was not used.",
         remedy="Give the right one with --step-time, or move the file.",
     ),
     Diagnostic(

@@ -217,7 +217,7 @@ def _about_links(view: RankView) -> list[Trouble]:
         text = f"{by_order:,} of {rows:,} device rows matched to their launch by order"
         doubt = float(links.activations.doubt.max(initial=0.0))
         if doubt > DOUBTFUL:
-            text += f"; {doubt:.0%} of one queue's work would have waited beside an idle device"
+            text += f"; {doubt:.0%} of one queue's work would have waited while the device was idle"
         found.append(Trouble("HP190", by_order, text))
     devices = {trace.tracks[t].pid for t in np.flatnonzero(np.bincount(trace.device.track.compress(real))).tolist()}
     if len(devices) > 1:

@@ -31,7 +31,7 @@ _WHY = {
     "noise": "steps vary too much to tell it from no gain",
     "other_device": "B ran on another device",
     "other_world_size": "B ran on another number of ranks",
-    "other_program": "B does other work per step besides",
+    "other_program": "B also does other work per step",
     "recorded_only": "profiling slows the launches that it removes, and a side has no step time without the profiler",
 }
 _TIME_BOTH = "Record both with HPUProfiler, or give --step-time to `hpuprof analyze` of each."
@@ -195,7 +195,7 @@ def _sentence(
     reached = f"achieved {about(achieved.ns, achieved.low_ns, achieved.high_ns)}, {_BASIS[basis]}"
     if predicted.how == "not_known":
         why = f" ({predicted.why})" if predicted.why else ""
-        apart = "Several changes, not told apart: " if several else ""
+        apart = "Several changes at once: " if several else ""
         known = ""
         if predicted.gain.ns is not None:
             gain = predicted.gain

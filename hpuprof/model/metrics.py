@@ -348,7 +348,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name="straggler_cost_fraction",
         unit="fraction",
-        definition="saved_fraction of the suspect that is named; 0 where nobody holds the job back. Unknown where "
+        definition="saved_fraction of the suspect that is named; 0 where no rank holds the job back. Unknown where "
         "ranks take turns, where hosts set the pace, and where steps cannot be replayed.",
     ),
     MetricSpec(

@@ -27,7 +27,8 @@ class SliceRow(Row, frozen=True, kw_only=True):
         ),
     ]
     activity: Annotated[
-        str | None, Meta(description="What a host slice does, where its name tells: launch, sync, alloc, copy_h2d, …")
+        str | None,
+        Meta(description="What a host slice does, where its name shows it: launch, sync, alloc, copy_h2d, …"),
     ]
     engine: Annotated[str | None, Meta(description="Engine class of a device slice.")]
     process: Annotated[str, Meta(description="Name of the process, or empty.")]

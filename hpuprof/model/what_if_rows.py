@@ -26,7 +26,7 @@ class CriticalRow(Row, frozen=True, kw_only=True):
         str,
         Meta(
             description="kernel, copy, collective (rows of the device); operator, call (outside operators), host range "
-            "(annotation outside operators); latency (nobody's work); other (parts below the largest 100); module "
+            "(annotation outside operators); latency (no work); other (parts below the largest 100); module "
             "(host and device work of the innermost module)."
         ),
     ]

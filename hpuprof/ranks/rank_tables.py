@@ -78,7 +78,7 @@ class AcrossRanks(Struct, frozen=True):
 
     @property
     def cost(self) -> Interval | None:
-        """Share of the mean step that the named ones cost together; None: nobody is named, or it is unknown."""
+        """Share of the mean step that the named ones cost together; None: no rank is named, or it is unknown."""
         first = self.named[0] if self.named else None
         if first is None or first.low_fraction is None or first.saved_fraction is None or first.high_fraction is None:
             return None
@@ -405,7 +405,7 @@ def _suspect_rows(
 ) -> dict[Suspect, SuspectRow]:
     """Return what each suspect costs, dearest first; without a replay the one that is named, and at most how much.
 
-    Nobody where hosts set the pace and nobody is named: what they do by chance would pass for a cost.
+    None where hosts set the pace and no rank is named: what they do by chance would pass for a cost.
     """
     total = int(waits.blame.sum())
     found = replay.prices if replay is not None and verdict.kind != "launch" else []

@@ -27,7 +27,7 @@ ABSENT = {
     "engines": _DEVICE,
     "gap_causes": f"No idle time of a device is known. {_DEVICE}",
     "sensitivity": "No part of the step has an estimate. It takes steps with operators: "
-    "record ProfilerActivity.CPU, and the device beside it.",
+    "record ProfilerActivity.CPU, and the device as well.",
     "ranks_by_steps": f"Fewer than two ranks with this time. {_RANKS}",
     "waiting_by_steps": f"No waiting of ranks is known. {_RANKS}",
     "collectives": f"No collectives in this recording. {_RANKS}",

@@ -92,7 +92,7 @@ def _of_kind(kinds: Sequence[StepKindRow]) -> str:
     if used is None or not others:
         return ""
     listed = _listed([f"{k.kind} ({_percent(k.time_fraction)})" for k in others])
-    return f"Kind of step: {used.kind} ({_percent(used.time_fraction)} of the time); beside it: {listed}."
+    return f"Kind of step: {used.kind} ({_percent(used.time_fraction)} of the time); also: {listed}."
 
 
 def _held_up(context: Context, culprits: Sequence[SuspectRow], plan: Sequence[PlanRow]) -> tuple[str, list[str]]:

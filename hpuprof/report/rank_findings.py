@@ -15,7 +15,7 @@ from hpuprof.report.rule import Context, Found, Rule, percent
 UNEVEN_INPUT = 0.1
 """From this far above the median rank's, a rank's input share counts as uneven, by judgment."""
 UNEXPLAINED = 0.05
-"""From this share of all ranks' time on, waiting is told of although nobody is named, by judgment."""
+"""From this share of all ranks' time on, waiting is told of although no rank is named, by judgment."""
 EXPLAINS = 0.5
 """A cause explains waiting if removing it saves at least this share of it: more than is left."""
 BLAMED = 0.1
@@ -130,7 +130,7 @@ def _why(context: Context, place: int) -> str:
 
 
 def _unnamed(context: Context, limit: float) -> Found | None:
-    """Say who waits for whom where nobody is named, and why nobody is."""
+    """Say who waits for whom where no rank is named, and why nobody is."""
     across, share = context.across, context.value("collective_wait_fraction")
     rows = [w for w in across.waits if w.blame_fraction is not None]
     if across.verdict.kind not in _NOBODY or share < limit or not rows:
@@ -150,19 +150,19 @@ def _unnamed(context: Context, limit: float) -> Found | None:
 
 _NOBODY = {
     "undecided": (
-        "nobody is named, as so few steps could show it by chance{saves}: record {steps} steps",
+        "no rank is named, as so few steps could show it by chance{saves}: record {steps} steps",
         "Record {steps} steps in a row behind the warm-up (active={steps} in torch.profiler.schedule).",
     ),
     "launch": (
-        "nobody is named, as the hosts launch too slowly for the devices and would be busy meanwhile{saves}",
+        "no rank is named, as the hosts launch too slowly for the devices and would be busy meanwhile{saves}",
         "Speed up the hosts first: see the plan.",
     ),
     "none": (
-        "nobody is named, as waiting less would save little{saves}: hosts or transfers take as long",
+        "no rank is named, as waiting less would save little{saves}: hosts or transfers take as long",
         "Speed up what the ranks do meanwhile first: see rank_cycle.",
     ),
 }
-"""Why nobody is named, by verdict, and what to do."""
+"""Why no rank is named, by verdict, and what to do."""
 
 
 def _rotating(context: Context, _: float) -> Found | None:
@@ -299,11 +299,11 @@ RANK_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="HP236",
-        title="Ranks wait, and nobody is named",
+        title="Ranks wait, and no rank is named",
         meaning="Waiting in collectives that no part of the job explains: too few steps to tell a slow part from "
         "chance, or hosts that would be busy meanwhile.",
         advice="Record more steps, or speed up what the ranks do meanwhile.",
-        found_when="waiting >= {limit} of all ranks' time, and nobody is named, as too few steps were recorded, hosts "
+        found_when="waiting >= {limit} of all ranks' time, and no rank is named, as too few steps were recorded, hosts "
         f"set the pace, or even ranks would save < {100 * WAIT_SHARE:g} % of the step",
         limit=UNEXPLAINED,
         saves="what the step takes less with equally fast ranks; without a trusted replay, collective_wait_fraction",

@@ -59,7 +59,7 @@ class MergedRank(msgspec.Struct, frozen=True, kw_only=True):
     rank: Annotated[int, Meta(description="Global rank.")]
     host: Annotated[str, Meta(description="Host name, or empty.")]
     files: Annotated[list[str], Meta(description="Its trace files, in order of time.")]
-    offset_ns: Annotated[float, Meta(description="Subtracted from its timestamps [ns], besides drift.")]
+    offset_ns: Annotated[float, Meta(description="Subtracted from its timestamps [ns], in addition to drift.")]
     drift_ppm: Annotated[float, Meta(description="How much faster its clock is assumed to run [ppm].")]
 
 

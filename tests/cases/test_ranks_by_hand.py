@@ -71,7 +71,7 @@ def test_counterfactual(report):
     assert report.metrics["replay_error_fraction"].value == pytest.approx(0, abs=1e-9)
     saved = {s.name: s.saved_fraction for s in report.data.suspects}
     assert saved["3"] == pytest.approx(0.16, rel=0.1)
-    assert report.metrics["straggler_cost_fraction"].value is None, "nobody is named"
+    assert report.metrics["straggler_cost_fraction"].value is None, "no rank is named"
     assert report.metrics["step_time_without_straggler"].value is None
     assert report.metrics["step_time_if_even"].value == pytest.approx((800 + 720 + 900) / 3 * US, abs=1)
 
@@ -80,7 +80,7 @@ def test_three_steps_of_four_ranks_name_nobody(report):
     """One rank of four that comes last in three of three steps does so by chance once in 4 ** 2 = 16 jobs."""
     (finding,) = [f for f in report.findings if f.code in ("HP230", "HP231", "HP236")]
     assert (finding.code, finding.ranks) == ("HP236", [])
-    assert "83.1 % of it for rank 3; nobody is named, as so few steps could show it by chance" in finding.evidence
+    assert "83.1 % of it for rank 3; no rank is named, as so few steps could show it by chance" in finding.evidence
     assert finding.evidence.endswith("record 4 steps")
     assert {row.steps_needed for row in report.data.suspects} == {4}
 

@@ -346,7 +346,7 @@ def test_several_fixes_with_one_unknown_are_not_told_apart(tmp_path):
     a, b = two_fixes(tmp_path)
     check = compare_reports(edited(a, plan=a.data.plan[:1]), b).check
     assert (check.how, check.reason, check.predicted.ns) == ("not_known", "no_estimate", 300_000)
-    assert check.sentence.startswith("Several changes, not told apart: A's plan has no estimate of lower_precision")
+    assert check.sentence.startswith("Several changes at once: A's plan has no estimate of lower_precision")
 
 
 def test_different_programs_are_said_and_show_no_fix(tmp_path):

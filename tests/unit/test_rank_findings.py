@@ -72,7 +72,7 @@ def test_one_step_shows_who_comes_last_and_not_how_often(tmp_path):
     assert [row.steps_needed for row in report.data.suspects if row.name == "1"] == [4]
     (told,) = [f for f in report.findings if f.code == "HP236"]
     assert told.evidence == (
-        "ranks wait for one another 37.5 % of the time, rank 0 most, 100.0 % of it for rank 1; nobody is named, as so few "
+        "ranks wait for one another 37.5 % of the time, rank 0 most, 100.0 % of it for rank 1; no rank is named, as so few "
         "steps could show it by chance (even ranks would save 50.0 %): record 4 steps"
     )
     assert "active=4" in told.advice

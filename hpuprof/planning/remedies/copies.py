@@ -142,7 +142,7 @@ REMEDY = Remedy(
     advice="Copy the next batch on a separate stream, from pinned memory, while this one is computed. Copy results to "
     "the host on such a stream, too.",
     costs="Device memory for one more batch, pinned host memory.",
-    unknown="By how much copies slow what runs beside them: up to a tenth of their time.",
+    unknown="By how much copies slow what runs at the same time: up to a tenth of their time.",
     needs="A recording in which device rows are linked to their launches.",
     bounds=("copy",),
     effort=Effort.FEW_LINES,

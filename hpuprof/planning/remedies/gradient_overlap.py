@@ -179,8 +179,8 @@ REMEDY = Remedy(
     "and wait for them only before the optimizer.",
     code="model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)",
     costs="None but the change; collectives and computation share the device.",
-    unknown="A collective and what runs beside it take up to 1.35 times as long while both run (Daydream, ATC'20); "
-    "gradients are ready in proportion to their reductions' time, or up to half of the way earlier or later.",
+    unknown="A collective and what runs at the same time take up to 1.35 times as long while both run (Daydream, "
+    "ATC'20); gradients are ready in proportion to their reductions' time, or up to half of the way earlier or later.",
     needs="A recording in which device rows are linked to their launches, with autograd's rows.",
     bounds=("communication",),
     effort=Effort.FEW_LINES,

@@ -120,7 +120,7 @@ REMEDY = Remedy(
     costs="Device memory for the activations that are kept.",
     unknown="The activations of how many layers fit into memory: none to all.",
     needs="A recording in which device rows are linked to their launches, with autograd's sequence numbers; "
-    "profile_memory=True tells how much memory is in use.",
+    "profile_memory=True records how much memory is in use.",
     effort=Effort.FEW_LINES,
     find=find,
 )
