@@ -94,12 +94,12 @@ wheels:
 	rm -rf build
 	$(TEST_VENV)/bin/uv tool run cibuildwheel --platform linux --output-dir dist
 
+# The wheel is built from the source distribution, elsewhere; both stay in dist.
 release-check:
-	rm -rf build dist
+	rm -rf dist
 	$(TEST_VENV)/bin/python -m build --installer uv --outdir dist .
 	$(TEST_VENV)/bin/twine check --strict dist/*
 	$(TEST_VENV)/bin/check-wheel-contents dist/*.whl
-	rm -rf build dist
 
 # The documents as a site, in build/site.
 site:
