@@ -5,10 +5,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from forks import Done
 from needs import module
+from recorder.forked import Programs
 
 import hpuprof
 
@@ -39,6 +44,57 @@ def started(folder: Path, *command: object) -> subprocess.CompletedProcess:
     return done
 
 
+LOADED = (
+    "torch._dynamo",
+    "torch.utils.data",
+    "hpuprof.api",
+    "hpuprof.pipeline",
+    "hpuprof.render.text",
+    "hpuprof.viewers.tensorboard.convert_file",
+)
+# A script as Python runs it: its folder is the first that modules are looked for in, and it is the main module.
+AS_IT_STANDS = """
+import os, runpy, sys
+
+script, *sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(script))
+runpy.run_path(script, run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[Callable[..., Done]]:
+    """`script(folder, path, *arguments)` runs a script in a folder, in a fork of a process that has torch."""
+    module("torch", "torch")
+    there = [name for name in ("lightning", "accelerate") if find_spec(name)]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        programs = Programs(*LOADED, *there)
+    with programs:
+
+        def run(folder: Path, path: Path, *arguments: object) -> Done:
+            words = [str(path), str(path), *map(str, arguments)]
+            done = programs.ask(wall_s=300, cwd=folder, environment={}, text=AS_IT_STANDS, arguments=words)
+            assert done.exit == 0, done.stderr[-2000:]
+            return done
+
+        yield run
+
+
+@pytest.fixture(scope="module")
+def recorded(script, tmp_path_factory) -> Callable[[str], tuple[Done, hpuprof.Report]]:
+    """`recorded(name)` runs a script once: how it ended, and the report of what it left."""
+
+    @cache
+    def one(name: str) -> tuple[Done, hpuprof.Report]:
+        folder = tmp_path_factory.mktemp("script")
+        done = script(folder, EXAMPLES / name)
+        return done, hpuprof.analyze(folder / "traces")
+
+    return one
+
+
 def needs(*names: str) -> None:
     module("torch", "torch")
     for name in names:
@@ -49,19 +105,17 @@ def needs(*names: str) -> None:
             pytest.importorskip(wanted, reason=f"{wanted} is not installed")
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_records_and_is_answered(tmp_path, script):
-    needs(*SCRIPTS[script])
-    done = started(tmp_path, sys.executable, EXAMPLES / script)
-    report = hpuprof.analyze(tmp_path / "traces")
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_records_and_is_answered(recorded, name):
+    needs(*SCRIPTS[name])
+    done, report = recorded(name)
     assert report.headline.sentence
     assert "CPU-only recording" in done.stderr + done.stdout
 
 
-def test_accumulation_makes_the_update_the_step(tmp_path):
+def test_accumulation_makes_the_update_the_step(recorded):
     needs("accelerate")
-    started(tmp_path, sys.executable, EXAMPLES / "accelerate_loop.py")
-    steps = hpuprof.analyze(tmp_path / "traces").steps
+    steps = recorded("accelerate_loop.py")[1].steps
     assert (steps[steps.used].optimizer_ns > 0).all()
 
 
@@ -80,10 +134,10 @@ def test_two_ranks_of_torchrun(tmp_path):
     assert set(hpuprof.analyze(tmp_path / "traces").files["rank"]) == {0, 1}
 
 
-def test_the_profiler_of_a_configuration_file(tmp_path):
+def test_the_profiler_of_a_configuration_file(tmp_path, script):
     needs("recorder:lightning")
     module("recorder", "jsonargparse")
-    started(tmp_path, sys.executable, EXAMPLES / "lightning_cli.py", "fit", "--config", EXAMPLES / "lightning_cli.yaml")
+    script(tmp_path, EXAMPLES / "lightning_cli.py", "fit", "--config", EXAMPLES / "lightning_cli.yaml")
     assert hpuprof.analyze(tmp_path / "traces").headline.sentence
 
 
@@ -94,10 +148,10 @@ def test_a_cluster_reads_the_traces(samples):
 
 
 @pytest.mark.parametrize("fix", PAIRS)
-def test_a_fix_is_recorded_before_and_after(tmp_path, fix):
+def test_a_fix_is_recorded_before_and_after(tmp_path, script, fix):
     needs()
     for side in ("before", "after"):
-        started(EXAMPLES / "fixes", sys.executable, f"{fix}.py", side, tmp_path / side)
+        script(tmp_path, EXAMPLES / "fixes" / f"{fix}.py", side, tmp_path / side)
         assert len(hpuprof.analyze(tmp_path / side).steps) >= 6
 
 
