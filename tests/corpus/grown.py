@@ -34,7 +34,7 @@ def grows(
     size: int,
     *,
     cpu_s: int,
-    memory_mib: int = 500,
+    memory_mib: int = 300,
     commands: tuple[str, ...] = ("analyze",),
     exits: tuple[int, ...] = (0,),
     file_name: str = "rank0.pt.trace.json",
@@ -59,7 +59,7 @@ def lists_of_objects_in_the_last_row(size: int) -> bytes:
     return f'{{"traceEvents":[{_ROW},{_ROW[:-1]},"args":{{{lists}}}}}]}}'.encode()
 
 
-@grows(300_000, cpu_s=5, commands=READERS)
+@grows(150_000, cpu_s=2, commands=READERS)
 def rows_within_rows_that_never_end(size: int) -> bytes:
     """The file ends inside arguments of arguments, each of which looks like a row."""
     inner = '{"args":[{"x":1}],"name":['
@@ -76,7 +76,7 @@ def a_header_of_spaces(size: int) -> bytes:
     return f'{{{" " * size}x "traceEvents":[{_ROW}]}}'.encode()
 
 
-@grows(1_500_000, cpu_s=10, commands=READERS)
+@grows(750_000, cpu_s=4, commands=READERS)
 def many_members_behind_the_events(size: int) -> bytes:
     """The last of them is broken, so that they are read one by one."""
     members = ",".join(f'"k{i}":{i}' for i in range(size // 14))
@@ -94,7 +94,7 @@ def a_broken_row_that_ends_in_spaces(size: int) -> bytes:
     return f'[{_ROW},{{"ph":"X","ts":1,"dur":1,"name":"a"b"}}{" " * size}x,{_ROW}]'.encode()
 
 
-@grows(4_000_000, cpu_s=8, commands=READERS)
+@grows(2_000_000, cpu_s=4, commands=READERS)
 def one_long_name(size: int) -> bytes:
     name = "[LightningDataModule]" * (size // 21)
     return f"[{_ROW},{_ROW.replace('cpu_op', 'user_annotation').replace('aten::mm', name)}]".encode()
@@ -113,7 +113,7 @@ def ends_that_fit_none_of_the_open_begins(size: int) -> bytes:
     return f"[{_ROW},{','.join(marks)}]".encode()
 
 
-@grows(6_000_000, cpu_s=8, commands=READERS)
+@grows(3_000_000, cpu_s=3, commands=READERS)
 def a_category_for_every_row(size: int) -> bytes:
     rows = (_ROW.replace('"cpu_op"', f'"c{i}"') for i in range(size // 75))
     return f"[{_ROW},{','.join(rows)}]".encode()
@@ -136,17 +136,17 @@ def _bomb(head: bytes, size: int, tail: bytes) -> bytes:
     return b"".join(parts) + packer.flush()
 
 
-@grows(1 << 29, cpu_s=25, memory_mib=400, commands=READERS, file_name="rank0.pt.trace.json.gz")
+@grows(1 << 28, cpu_s=12, memory_mib=270, commands=READERS, file_name="rank0.pt.trace.json.gz")
 def a_bomb_behind_the_events(size: int) -> bytes:
     return _bomb(f'{{"traceEvents":[{_ROW}],"a":"'.encode(), size, b'"}')
 
 
-@grows(1 << 28, cpu_s=20, memory_mib=400, commands=READERS, exits=(3,), file_name="rank0.pt.trace.json.gz")
+@grows(1 << 27, cpu_s=10, memory_mib=400, commands=READERS, exits=(3,), file_name="rank0.pt.trace.json.gz")
 def a_bomb_before_the_events(size: int) -> bytes:
     return _bomb(b'{"a":"', size, f'","traceEvents":[{_ROW}]}}'.encode())
 
 
-@grows(1 << 27, cpu_s=25, memory_mib=400, commands=READERS, file_name="rank0.pt.trace.json.gz")
+@grows(1 << 26, cpu_s=10, memory_mib=200, commands=READERS, file_name="rank0.pt.trace.json.gz")
 def a_bomb_in_a_row(size: int) -> bytes:
     return _bomb(f'[{_ROW},{_ROW[:-1]},"a":"'.encode(), size, f'"}},{_ROW}]'.encode())
 
@@ -182,7 +182,7 @@ def steps(number: int, length: float) -> list[str]:
     return [row(f"ProfilerStep#{i}", i * length, length, "user_annotation") for i in range(number)]
 
 
-@grows(4_000, cpu_s=20, commands=EVERY)
+@grows(2_000, cpu_s=6, commands=EVERY)
 def nested_modules(size: int) -> bytes:
     """A module in a module in a module, each with an operator of its own."""
     rows = steps(4, 10 * size)
@@ -194,7 +194,7 @@ def nested_modules(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(4_000, cpu_s=20)
+@grows(2_000, cpu_s=6)
 def nested_modules_on_a_device(size: int) -> bytes:
     """The same as ranges, and each operator launches a kernel."""
     rows = steps(4, 4 * size)
@@ -211,7 +211,7 @@ def nested_modules_on_a_device(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(8_000, cpu_s=20)
+@grows(4_000, cpu_s=6)
 def one_module_inside_itself(size: int) -> bytes:
     """A module that calls itself, with its backward, whose nodes nest as its calls do."""
     rows = steps(3, 20 * size)
@@ -228,19 +228,19 @@ def one_module_inside_itself(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(40_000, cpu_s=20, commands=EVERY)
+@grows(20_000, cpu_s=6, commands=EVERY)
 def operators_at_one_stamp(size: int) -> bytes:
     """Operators that all begin at once, each shorter than the one before."""
     return trace([*steps(4, 2 * size), *(row(f"op{i % 50}", 1, 1 + size - i) for i in range(size))])
 
 
-@grows(40_000, cpu_s=20, commands=EVERY)
+@grows(20_000, cpu_s=6, commands=EVERY)
 def operators_that_overlap(size: int) -> bytes:
     """Operators that outlive the one before, all open for as long as the whole."""
     return trace([*steps(4, 2 * size), *(row(f"op{i % 50}", i, size) for i in range(size))])
 
 
-@grows(40_000, cpu_s=20, commands=EVERY)
+@grows(20_000, cpu_s=6, commands=EVERY)
 def deep_begins_and_ends(size: int) -> bytes:
     """Rows that begin one after another before the first one ends."""
     rows = [json.dumps({"ph": "B", "cat": "cpu_op", "name": f"op{i % 50}", "pid": 1, "tid": 1, "ts": i}) for i in range(size // 2)]  # fmt: skip
@@ -248,7 +248,7 @@ def deep_begins_and_ends(size: int) -> bytes:
     return trace([*steps(4, size // 2), *rows])
 
 
-@grows(40_000, cpu_s=20)
+@grows(20_000, cpu_s=6)
 def python_frames_nested_deep(size: int) -> bytes:
     """Python's frames, one inside the other, with operators inside."""
     rows = [row(f"train.py({i}): f{i}", 1 + i, 4 * size - 2 * i, "python_function") for i in range(size // 2)]
@@ -256,7 +256,7 @@ def python_frames_nested_deep(size: int) -> bytes:
     return trace([*steps(4, 2 * size), *rows])
 
 
-@grows(20_000, cpu_s=30, commands=EVERY)
+@grows(10_000, cpu_s=8, commands=EVERY)
 def many_streams(size: int) -> bytes:
     """As many streams as kernels."""
     rows = steps(4, 2 * size)
@@ -265,7 +265,7 @@ def many_streams(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(20_000, cpu_s=30, commands=EVERY)
+@grows(10_000, cpu_s=8, commands=EVERY)
 def many_lanes(size: int) -> bytes:
     """As many lanes of an engine, each with its name and one kernel on it."""
     rows = [json.dumps({"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "/device:HPU:0"}})]
@@ -275,7 +275,7 @@ def many_lanes(size: int) -> bytes:
     return trace([*steps(4, size // 4), *rows])
 
 
-@grows(20_000, cpu_s=30, commands=EVERY)
+@grows(10_000, cpu_s=8, commands=EVERY)
 def many_threads(size: int) -> bytes:
     """As many threads as operators, each with its name and its launch."""
     rows = steps(4, size // 4)
@@ -286,7 +286,7 @@ def many_threads(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(20_000, cpu_s=30, commands=EVERY)
+@grows(10_000, cpu_s=8, commands=EVERY)
 def many_processes(size: int) -> bytes:
     """A process for each operator, with a name and a place among the others."""
     rows = steps(4, size // 4)
@@ -297,7 +297,7 @@ def many_processes(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(4_000, cpu_s=30, commands=("analyze", "merge", "export"))
+@grows(2_000, cpu_s=8, commands=("analyze", "merge", "export"))
 def many_process_groups(size: int) -> bytes:
     """A process group of two ranks for each collective."""
     rows = steps(4, size)
@@ -318,7 +318,7 @@ def process_groups_of_many_ranks(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30, commands=EVERY)
+@grows(8_000, cpu_s=8, commands=EVERY)
 def many_steps(size: int) -> bytes:
     """As many steps as operators and kernels."""
     rows = steps(size, 10)
@@ -328,14 +328,14 @@ def many_steps(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(10_000, cpu_s=12, commands=EVERY)
+@grows(5_000, cpu_s=4, commands=EVERY)
 def steps_that_overlap(size: int) -> bytes:
     """Steps that begin before the last one ended, and operators of as many names."""
     rows = [row(f"ProfilerStep#{i}", 10 * i, 25, "user_annotation") for i in range(size)]
     return trace([*rows, *(row(f"op{i}", 10 * i + 1, 5) for i in range(size))])
 
 
-@grows(16_000, cpu_s=30, commands=EVERY)
+@grows(8_000, cpu_s=8, commands=EVERY)
 def many_names(size: int) -> bytes:
     """Every operator, annotation and kernel with a name of its own."""
     rows = steps(8, 10 * size // 8)
@@ -346,7 +346,7 @@ def many_names(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30)
+@grows(8_000, cpu_s=8)
 def many_modules(size: int) -> bytes:
     """As many modules beside each other as operators."""
     rows = steps(4, 10 * size // 4)
@@ -356,7 +356,7 @@ def many_modules(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30)
+@grows(8_000, cpu_s=8)
 def many_waits(size: int) -> bytes:
     """The host waits for the device behind every launch."""
     rows = steps(8, 10 * size // 8)
@@ -367,7 +367,7 @@ def many_waits(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30)
+@grows(8_000, cpu_s=8)
 def many_shapes(size: int) -> bytes:
     """One module, each call with another shape."""
     rows = steps(4, 10 * size // 4)
@@ -378,7 +378,7 @@ def many_shapes(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30, commands=EVERY)
+@grows(8_000, cpu_s=8, commands=EVERY)
 def many_flows_and_counters(size: int) -> bytes:
     """A flow, a counter, an instant and a piece of memory for each operator."""
     rows = steps(4, 10 * size // 4)
@@ -393,7 +393,7 @@ def many_flows_and_counters(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(8_000, cpu_s=30)
+@grows(4_000, cpu_s=8)
 def many_forward_threads(size: int) -> bytes:
     """As many threads that ran forward as nodes of autograd that go back to them."""
     rows = steps(4, 5 * size)
@@ -417,7 +417,7 @@ def many_collectives(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(8_000, cpu_s=30, commands=EVERY)
+@grows(4_000, cpu_s=8, commands=EVERY)
 def many_engines(size: int) -> bytes:
     """A kind of engine for each kernel."""
     rows = [json.dumps({"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "/device:HPU:0"}})]
@@ -427,7 +427,7 @@ def many_engines(size: int) -> bytes:
     return trace([*steps(4, size // 4), *rows])
 
 
-@grows(10_000, cpu_s=12)
+@grows(5_000, cpu_s=4)
 def many_steps_of_a_lane(size: int) -> bytes:
     """As many steps as kernels on an engine's lane, slow at first, each with a mark of the lazy mode."""
     rows = [json.dumps({"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "/device:HPU:0"}})]
@@ -442,7 +442,7 @@ def many_steps_of_a_lane(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(8_000, cpu_s=30)
+@grows(4_000, cpu_s=8)
 def many_names_of_waits(size: int) -> bytes:
     """As many operators of names of their own that read back, compile, communicate, allocate and draw numbers, and as many hooks."""
     rows = steps(8, 20 * size // 8)
@@ -457,7 +457,7 @@ def many_names_of_waits(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30)
+@grows(8_000, cpu_s=8)
 def many_optimizer_steps(size: int) -> bytes:
     """As many steps with forward, backward and optimizer as fit, and a learning rate that changes."""
     rows = []
@@ -473,7 +473,7 @@ def many_optimizer_steps(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30)
+@grows(8_000, cpu_s=8)
 def many_graph_launches(size: int) -> bytes:
     """As many graphs launched as kernels in them."""
     rows = steps(8, 10 * size // 8)
@@ -483,7 +483,7 @@ def many_graph_launches(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30)
+@grows(8_000, cpu_s=8)
 def nested_collectives(size: int) -> bytes:
     """Rows that issue collectives, one inside the other, each launching a kernel."""
     rows = steps(4, 4 * size)
@@ -494,7 +494,7 @@ def nested_collectives(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(16_000, cpu_s=30)
+@grows(8_000, cpu_s=8)
 def waits_on_many_streams(size: int) -> bytes:
     """The host waits behind every launch, each on a stream of its own."""
     rows = steps(8, 10 * size // 8)
@@ -505,7 +505,7 @@ def waits_on_many_streams(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(4_000, cpu_s=12, commands=("analyze", "merge"))
+@grows(2_000, cpu_s=4, commands=("analyze", "merge"))
 def streams_of_each_step(size: int) -> bytes:
     """Each of four steps launches a kernel on every stream, from the main thread."""
     rows = steps(4, 20 * size)
@@ -514,7 +514,7 @@ def streams_of_each_step(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(2_000, cpu_s=12, commands=("analyze", "merge"))
+@grows(1_000, cpu_s=4, commands=("analyze", "merge"))
 def threads_of_each_step(size: int) -> bytes:
     """In each of four steps every thread launches four kernels on a stream of its own."""
     rows = steps(4, 80 * size)
@@ -525,7 +525,7 @@ def threads_of_each_step(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(2_000, cpu_s=12, commands=("analyze", "merge"))
+@grows(1_000, cpu_s=4, commands=("analyze", "merge"))
 def streams_that_wait_for_each_other(size: int) -> bytes:
     """In each of four steps every stream waits for the one before it, and the host for all of them in the end."""
     rows, number = steps(4, 20 * size + 100), iter(range(1, 16 * size))
@@ -544,7 +544,7 @@ def streams_that_wait_for_each_other(size: int) -> bytes:
     return trace(rows)
 
 
-@grows(60_000, cpu_s=20, commands=("convert",))
+@grows(30_000, cpu_s=6, commands=("convert",))
 def engine_overlaps(size: int) -> bytes:
     """Kernels of one engine that all overlap: each needs a track of its own in the tab."""
     head = '{"ph":"M","name":"process_name","pid":0,"tid":0,"ts":0,"args":{"name":"/device:HPU:0"}}'
@@ -553,7 +553,7 @@ def engine_overlaps(size: int) -> bytes:
     return ('{"traceEvents":[' + ",\n".join([head, lane, *(row % (i, i) for i in range(size))]) + "]}").encode()
 
 
-@grows(16_000, cpu_s=30)
+@grows(8_000, cpu_s=8)
 def many_backward_threads(size: int) -> bytes:
     """Each node of autograd on a thread of its own, while the device idles."""
     rows = steps(4, 4 * size)
