@@ -3,7 +3,7 @@
     python tests/fuzz.py --minutes 10 --seed 7 --keep /tmp/found
 
 A mutant is sound when each command ends by itself, within its limits, with an exit code that the documentation knows and without
-a traceback or a warning of numpy's. What is not is kept: the file, the command and what was said. `tests/robustness/test_mutations.py` runs a few dozen.
+a traceback or a warning of numpy's. What is not is kept: the file, the command and what was said. `tests/robustness/test_mutations.py` runs a dozen.
 """
 
 from __future__ import annotations

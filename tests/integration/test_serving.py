@@ -107,9 +107,9 @@ def test_odd_requests_are_answered(viewer: Viewer, capfd, method, path, host, st
 @needs_viztracer
 def test_clients_that_go_away_say_nothing_on_the_terminal(viewer: Viewer, tmp_path: Path, capfd):
     """A reset before, while and after they are answered, whatever they are told."""
-    (tmp_path / "t.json").write_bytes(b" " * 20_000_000)
+    (tmp_path / "t.json").write_bytes(b" " * 8_000_000)  # more than the system takes off a writer's hands
     for path in ("/localtrace", f"/localtrace?token={viewer.token}", "/index.html", "/none", "/?token=guess"):
-        for _ in range(20):
+        for _ in range(8):
             with socket.create_connection(viewer.server_address) as client:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 3)
