@@ -160,8 +160,15 @@ sys.exit({code})
 """
 
 
-@pytest.mark.parametrize(("fails", "code"), [(False, 0), (False, 5), (True, 1)])
-@pytest.mark.parametrize("form", [["train.py"], ["-m", "train"]])
+@pytest.mark.parametrize(
+    ("form", "fails", "code"),
+    [
+        (["train.py"], False, 0),
+        (["train.py"], True, 1),
+        (["-m", "train"], False, 5),
+        (["-m", "train"], True, 1),
+    ],
+)
 def test_run_records_a_script_that_knows_nothing(tmp_path: Path, fails: bool, code: int, form: list[str]) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.format(fails=fails, code=code), encoding="utf-8")
     environ = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}

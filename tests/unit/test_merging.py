@@ -370,7 +370,7 @@ def test_ranks_that_another_tool_joined_keep_their_names(traces: Path, tmp_path:
     ]
 
 
-ROWS = 10_000  # of a file
+ROWS = 5_000  # of a file
 MEASURE = """
 import sys, tracemalloc, hpuprof
 source, target, jobs = sys.argv[1], sys.argv[2], 1
