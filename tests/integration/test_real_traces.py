@@ -179,7 +179,7 @@ def test_every_report_is_read_again_as_it_was(real_traces: Path, name: str, tmp_
     assert hpuprof.read_report(hpuprof.save(report, tmp_path / "report.json")) == report
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("resnet50")])
+@pytest.mark.parametrize("name", [RESNET_0, RESNET_4, *(name for name in FILES if "autograd" in name)])
 def test_so_is_that_of_doubled_device_rows(real_traces: Path, name: str, tmp_path: Path):
     """Two rows of one launch cannot be replayed one by one: stages decide, and some of their steps took no time."""
     report = hpuprof.analyze(damaged([real_traces / name], doubled, tmp_path), jobs=1)

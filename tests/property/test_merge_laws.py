@@ -164,7 +164,7 @@ def test_tables_of_a_file_are_those_that_are_packed():
 
 
 def test_many_ranks_are_combined_without_holding_their_rows():
-    base, ranks = partials()[0], 120
+    base, ranks = partials()[0], 60
     packed = []
     for rank in range(ranks):
         steps = [msgspec.structs.replace(s, wall_ns=s.wall_ns + rank) for s in base.steps]
