@@ -51,14 +51,22 @@ LOADED = (
     "hpuprof.pipeline",
     "hpuprof.render.text",
     "hpuprof.viewers.tensorboard.convert_file",
+    "torch.distributed.run",
 )
 # A script as Python runs it: its folder is the first that modules are looked for in, and it is the main module.
 AS_IT_STANDS = """
 import os, runpy, sys
 
-script, *sys.argv = sys.argv[1:]
+script, sys.argv = sys.argv[1], sys.argv[1:]
 sys.path.insert(0, os.path.dirname(script))
 runpy.run_path(script, run_name="__main__")
+"""
+# torchrun itself, whose ranks are forks of this process.
+TORCHRUN = """
+import sys
+from torch.distributed.run import main
+
+main(["--standalone", "--nproc-per-node=2", "--start-method=fork", "--run-path", sys.argv[1]])
 """
 
 
@@ -73,9 +81,9 @@ def script() -> Iterator[Callable[..., Done]]:
         programs = Programs(*LOADED, *there)
     with programs:
 
-        def run(folder: Path, path: Path, *arguments: object) -> Done:
-            words = [str(path), str(path), *map(str, arguments)]
-            done = programs.ask(wall_s=300, cwd=folder, environment={}, text=AS_IT_STANDS, arguments=words)
+        def run(folder: Path, path: Path, *arguments: object, launcher: str = AS_IT_STANDS) -> Done:
+            words = [str(path), *map(str, arguments)]
+            done = programs.ask(wall_s=300, cwd=folder, environment={}, text=launcher, arguments=words)
             assert done.exit == 0, done.stderr[-2000:]
             return done
 
@@ -119,18 +127,8 @@ def test_accumulation_makes_the_update_the_step(recorded):
     assert (steps[steps.used].optimizer_ns > 0).all()
 
 
-def test_two_ranks_of_torchrun(tmp_path):
-    needs()
-    started(
-        tmp_path,
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        2,
-        EXAMPLES / "ddp.py",
-    )
+def test_two_ranks_of_torchrun(tmp_path, script):
+    script(tmp_path, EXAMPLES / "ddp.py", launcher=TORCHRUN)
     assert set(hpuprof.analyze(tmp_path / "traces").files["rank"]) == {0, 1}
 
 
