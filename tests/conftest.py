@@ -160,6 +160,17 @@ def _plain_environment() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def _of_samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("remembered")
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch, _of_samples: Path) -> None:
+    """What was reduced of samples answers others: for tests of what is printed of one report, again and again."""
+    monkeypatch.setenv("HPUPROF_CACHE", str(_of_samples))
+
+
 @pytest.fixture
 def run(capsys):
     """The command line in this process: arguments to exit code, stdout and stderr."""

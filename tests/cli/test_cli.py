@@ -37,6 +37,7 @@ def test_analyze_answers_first(run, samples):
 
 @pytest.mark.parametrize("columns", [72, 80, 120, 200])
 @pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "lightning_1_rank"])
+@pytest.mark.usefixtures("remembered")
 def test_text_fits_its_width(run, samples, monkeypatch, columns, sample):
     monkeypatch.setenv("COLUMNS", str(columns))
     for option in ([], ["--full"]):
@@ -44,6 +45,7 @@ def test_text_fits_its_width(run, samples, monkeypatch, columns, sample):
         assert max(len(line) for line in out.splitlines()) <= columns
 
 
+@pytest.mark.usefixtures("remembered")
 def test_color_only_when_asked(run, samples, monkeypatch):
     assert "\x1b[" not in run("analyze", samples / "hpu_g1_lazy")[1]
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -55,6 +57,7 @@ def test_color_only_when_asked(run, samples, monkeypatch):
 @pytest.mark.parametrize(
     "sample", ["hpu_g1_lazy", "hpu_g3_lazy_8_ranks", "cpu_1_rank", "hpu_hw_csv", "hpu_synapse_logger"]
 )
+@pytest.mark.usefixtures("remembered")
 def test_json_is_one_document_that_fits_the_schema(run, samples, sample):
     from importlib.resources import files
 
@@ -404,6 +407,7 @@ def test_only_the_command_keeps_openblas_from_starting_threads(given):
         ("cp437", ("--full",)),
     ],
 )
+@pytest.mark.usefixtures("remembered")
 def test_a_terminal_that_lacks_our_signs_gets_others(samples, encoding, options):
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
     command = ("-m", "hpuprof", "analyze", str(samples / "hpu_g3_lazy_8_ranks"), "--quiet", *options)

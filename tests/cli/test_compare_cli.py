@@ -15,6 +15,8 @@ from sample_reports import report_of
 
 from hpuprof.cli.main import COMMANDS
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 
 @pytest.fixture
 def pair(samples):
