@@ -47,8 +47,6 @@ REAL = (
     ("linear", "param/linear_kineto.json.gz"),
     ("resnet", "param/resnet_kineto.json.gz"),
     ("ResNet-50, 0 workers", "resnet50_tb_samples/resnet50_num_workers_0"),
-    ("ResNet-50, 4 workers", "resnet50_tb_samples/resnet50_num_workers_4"),
-    ("autograd API, 0 workers", "resnet50_tb_samples/resnet50_autograd_api_num_workers_0"),
     ("autograd API, 4 workers", "resnet50_tb_samples/resnet50_autograd_api_num_workers_4"),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,11 @@ def trace() -> TraceBuilder:
     return b
 
 
+@cache
+def text_of_trace() -> str:
+    return trace().text()
+
+
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_huge_number_costs_no_run(run, tmp_path, monkeypatch, command, value):
@@ -92,7 +98,7 @@ def test_a_huge_number_costs_no_run(run, tmp_path, monkeypatch, command, value):
     monkeypatch.setattr("hpuprof.viewers.serving.perfetto_files", lambda: tmp_path)
     monkeypatch.setattr("hpuprof.viewers.serving.Viewer.serve_forever", lambda _: None)
     path = Path("t.pt.trace.json")
-    path.write_text(trace().text().replace(f'"{_HUGE}"', VALUES[value]))
+    path.write_text(text_of_trace().replace(f'"{_HUGE}"', VALUES[value]))
     code, out, err = run(*(path if a == "{}" else a for a in COMMANDS[command]))
     assert (code, "bug" in err) == (0, False), err
     if command == "analyze":
