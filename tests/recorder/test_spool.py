@@ -35,7 +35,7 @@ EXPORT = {
     "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}],
 }
 PLAN = {"wait": 0, "baseline_blocks": 0, "warmup": 0, "active": 1}
-KILLS = 20
+KILLS = 50
 
 # Kills itself at a random instant after its first window, having noted how many windows torch had exported by then.
 KILLED = """
@@ -97,7 +97,7 @@ def job(name: str = "h_0.17.pt.trace.json.gz") -> Job:
     return Job(place="traces", run="run-0-async", name=name, rank=0, began_ns=0, host=spool.host(), metadata=ours)
 
 
-def test_twenty_kills_lose_no_exported_window_and_leave_no_half_file(tmp_path: Path, program: Programs) -> None:
+def test_fifty_kills_lose_no_exported_window_and_leave_no_half_file(tmp_path: Path, program: Programs) -> None:
     for seed in range(KILLS):
         root = tmp_path / str(seed)
         root.mkdir()
