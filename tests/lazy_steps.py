@@ -8,7 +8,7 @@ from builder import TraceBuilder
 
 LAUNCHER, BRIDGE, LAUNCHER_BRIDGE = (100, 102), (20_100, 100), (20_100, 102)
 LATENCY, GAP, BUILD, REST = 5, 2, 10, 10
-NAMES = ("addmm", "add")
+NAMES = ("addmm", "add", "mul")
 
 
 def lazy(
@@ -25,6 +25,7 @@ def lazy(
     rest: tuple[float, ...] = (),
     item: bool = False,
     updates: int = 1,
+    optimizer: int = 1,
     dtype: str = "",
 ) -> TraceBuilder:
     """A lazy run in µs. Of each recipe: two operators in `host`, a flush of 10, `launch` on the launch thread, two rows in `work`.
@@ -32,7 +33,7 @@ def lazy(
     A recipe starts 5 after its launch or 2 after the recipe before. `wait`: the step ends by waiting for its last recipe, which it sees
     3 later; `wait_in`: only these steps do. Each step ends with 10 of host work. The second recipe's operators are the optimizer's; `children`: the first
     has four, of two modules in a net. `queue`: as many recipes fit on the device; a launch into a full one waits. `rest`: the host work at the
-    end of each step. `item`: the wait lies in aten::item; `updates`: the optimizer has so many times two operators; `dtype`: of device rows.
+    end of each step. `item`: the wait lies in aten::item; `updates`: the optimizer has so many times two operators, its recipes from `optimizer` on; `dtype`: of device rows.
     """
     out = TraceBuilder()
     for pid, name in ((100, "python"), (20_100, "Bridge Logs")):
@@ -49,7 +50,7 @@ def lazy(
                 out.host(f"aten::{NAMES[k]}", now, taken / count)
                 out.host(f"{NAMES[k]}_hpu_lazy", now + 1, taken / count - 2, cat="Runtime", thread=BRIDGE)
                 now += taken / count
-            if k:
+            if k >= optimizer:
                 out.annotation("Optimizer.step#SGD.step", first, taken)
             elif children:
                 out.host("nn.Module: Net_0", first, taken, cat="python_function")

@@ -99,6 +99,39 @@ def test_slow_steps_without_a_turn_are_no_line_of_the_plan(tmp_path: Path, steps
     assert [row for row in pauses(tmp_path) if row.alone_ns is not None] == []
 
 
+@pytest.mark.parametrize(
+    ("slow", "told"), [((5, 13, 21, 29), True), ((5, 13, 21, 29, 34), True), ((5, 13, 21, 36), False)]
+)
+def test_four_in_turn_and_four_fifths_of_all_make_a_turn(tmp_path: Path, slow: tuple[int, ...], told: bool) -> None:
+    recording(tmp_path)
+    log(tmp_path, [{"wall_ns": 40 * MS} if i in slow else {} for i in range(60)])
+    assert bool([row for row in pauses(tmp_path) if row.alone_ns is not None]) is told
+
+
+def test_a_turn_that_mostly_passes_without_a_pause_is_none(tmp_path: Path) -> None:
+    recording(tmp_path)
+    log(tmp_path, [{"wall_ns": 40 * MS} if i in (5, 13, 21, 29, 37, 93) else {} for i in range(160)])
+    assert [row for row in pauses(tmp_path) if row.alone_ns is not None] == []
+
+
+def test_what_pauses_cost_has_the_interval_of_their_mean(tmp_path: Path) -> None:
+    recording(tmp_path)
+    longer = [30, 34, 26, 30] * 5  # ms; of 20: standard deviation 2.9, standard error 0.65
+    log(tmp_path, [{"wall_ns": (10 + longer[i // 8]) * MS} if i % 8 == 5 else {} for i in range(160)])
+    (row,) = pauses(tmp_path)
+    assert row.alone_ns == pytest.approx(30 * MS * 20 / 159)
+    assert row.alone_high_ns - row.alone_ns == pytest.approx(1.645 * 0.649 * MS * 20 / 159, rel=0.01)
+    assert row.alone_ns - row.alone_low_ns == pytest.approx(row.alone_high_ns - row.alone_ns)
+
+
+def test_pauses_are_told_in_the_trace_s_unit_of_a_step(tmp_path: Path) -> None:
+    recording(tmp_path)
+    steps = [{"wall_ns": 40 * MS, "batches": 2} if i % 8 == 5 else {"batches": 2} for i in range(160)]
+    log(tmp_path, steps, batches_per_trace_step=1)
+    (row,) = pauses(tmp_path)
+    assert row.alone_ns == pytest.approx(30 * MS * 20 / 159 / 2)
+
+
 def test_steps_that_the_profiler_hides_do_not_hide_the_turn(tmp_path: Path) -> None:
     recording(tmp_path)
     steps = [{"wall_ns": 40 * MS} if i % 8 == 5 else {} for i in range(160)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builder import TraceBuilder
-from lazy_steps import BRIDGE, lazy
+from lazy_steps import BRIDGE, BUILD, lazy
 from msgspec.structs import replace
 
 import hpuprof
@@ -18,7 +18,7 @@ from hpuprof.graph_mode.collective_skeleton import together_ns
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.verdict_words import assumptions, evidence
 from hpuprof.model.intervals import union
-from hpuprof.planning.lazy_actions import early_flushes, matrix_time, reads
+from hpuprof.planning.lazy_actions import early_flushes, flushes, last_flush, matrix_time, reads
 from hpuprof.planning.matrix_rows import SINGLE_TYPE
 from hpuprof.what_if.constants import KERNEL_SCALES, constants_for
 from hpuprof.what_if.play import Sample, play
@@ -343,3 +343,52 @@ def test_the_matrix_engine_s_time_is_told_by_type(tmp_path):
     assert matrix_time(model, SINGLE_TYPE).tolist() == [30_000, 10_000] * model.program.steps
     model = RecipeModel.of(view_of(lazy(12, dtype="bf16"), tmp_path / "b"), constants_for("hpu", "lazy", None))
     assert not matrix_time(model, SINGLE_TYPE).any()
+
+
+def three(folder, **how):
+    out = lazy(12, host=(40, 30, 20), work=(30, 10, 10), recipes=(1, 2, 3), optimizer=2, **how)
+    return RecipeModel.of(view_of(out, folder), constants_for("hpu", "lazy", None))
+
+
+def test_the_last_flush_before_the_optimizer_is_asked_for(tmp_path):
+    model = three(tmp_path)
+    acts, steps = model.program.actions, model.program.steps
+    assert flushes(model).sum() == 3 * steps
+    assert last_flush(model).sum() == steps
+    first = early_flushes(model, but_before_optimizer=True)
+    both = early_flushes(model, but_before_optimizer=False)
+    assert (first.per_step, both.per_step) == (1, 2)
+    assert (acts.first[first.chosen] % 3 == 0).all(), "the first of each step"
+    assert first.windows.total_ns == BUILD * 1000 * steps
+    # Main path: 40 + 10 + 30 + 10 + 20 + 10 + 10; a flush that collects six operators takes three times as long as one of two.
+    assert times(model.schedule) == pytest.approx([130] * steps)
+    assert times(model.without_actions(both.chosen).schedule) == pytest.approx([40 + 30 + 20 + 30 + 10] * steps)
+    assert times(model.without_actions(first.chosen).schedule) == pytest.approx([40 + 30 + 20 + 20 + 10 + 10] * steps)
+
+
+def test_skipping_in_two_turns_is_skipping_at_once(tmp_path):
+    model = three(tmp_path)
+    first = early_flushes(model, but_before_optimizer=True).chosen
+    both = early_flushes(model, but_before_optimizer=False).chosen
+    at_once, in_turns = model.without_actions(both), model.without_actions(first).without_actions(both & ~first)
+    assert times(at_once.schedule) == times(in_turns.schedule)
+
+
+def test_a_read_in_whose_operator_the_step_is_flushed_leaves_the_flush(tmp_path):
+    # The item holds the step's last flush, too: the wait goes, the flush and its 10 stay.
+    out = lazy(12, wait=True)
+    for step in range(12):
+        begin = 138 * step
+        out.host("aten::item", begin + 80, BUILD + 38)
+    model = RecipeModel.of(view_of(out, tmp_path), constants_for("hpu", "lazy", None))
+    found = reads(model)
+    assert found.per_step == 1
+    assert not (found.chosen & last_flush(model)).any()
+    assert found.windows.total_ns == 38_000 * model.program.steps
+
+
+def test_operators_that_no_longer_run_are_not_collected(tmp_path):
+    model = RecipeModel.of(view_of(lazy(12, launch=10), tmp_path), constants_for("hpu", "lazy", None))
+    # Half of the second flush's operators go with their 15; collecting takes half as long.
+    gone = windows(model.program, 50, 65)
+    assert times(model.without_host(gone).schedule) == pytest.approx([100 - 15 - BUILD / 2] * model.program.steps)
