@@ -262,6 +262,16 @@ def _graphs(seen: Seen) -> list[Sign]:
     return _only(replays or told("the step is replayed from graphs"), operators)
 
 
+def _graph_kernels(seen: Seen) -> list[Sign]:
+    if not all(_replays(group) for group in _sides(seen)):
+        return []
+    replays = seen.counts("launches", lambda row: bool(_GRAPH_LAUNCH.search(row.call)))
+    if not all(replays) or abs(replays[1] / replays[0] - 1) > _AS_MANY:  # type: ignore[operator]  # not None
+        return []
+    kernels = seen.counts("kernels", lambda row: row.kind == "compute")
+    return _only(fewer("kernels", *kernels, share=_FEWER))
+
+
 def _pauses(seen: Seen) -> list[Sign]:
     def above(group: Group) -> float:
         return sum(max(0, s.above_ns or 0) for s in group.steps if s.slow) / max(1, len(group.steps))
@@ -307,6 +317,7 @@ SIGNATURES = (
     Signature("fp8", "matrices are multiplied in fp8", _types(("fp32", "tf32", "16 bits"), "fp8", _FP8)),
     Signature("tf32", "fp32 matrices are multiplied through TF32", _types(("fp32",), "tf32"), ("lower_precision",)),
     Signature("pointwise_fusion", "pointwise operators are fused", _fusion),
+    Signature("graph_kernels", "graphs hold fewer kernels", _graph_kernels, ("pointwise_fusion", "graphs")),
     Signature("recomputation", "activations are kept, not recomputed", _recomputation),
     Signature("fills", "new memory is left unfilled", _fills),
     Signature("fused_optimizer", "the optimizer is fused", _optimizer),

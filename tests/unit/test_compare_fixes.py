@@ -159,6 +159,21 @@ def _of_collectives(**change: Callable[[int], int]) -> tuple[Report, Report]:
     return edited(base, collectives=same), edited(base, collectives=changed)
 
 
+def _graph_kernels(folder: Path) -> tuple[Report, Report]:
+    """Steps that replay one graph of twelve kernels, and of eight."""
+    reports = []
+    for kernels in (12, 8):
+        b = TraceBuilder()
+        for i in range(8):
+            at = i * 1000.0
+            b.step(i, at, 1000.0 - (i % 3) / 10)
+            b.host("cudaGraphLaunch", at + 10, 20, cat="cuda_runtime", correlation=i + 1)
+            for k in range(kernels):
+                b.device(SGEMM, at + 40 + 900 / kernels * k, 880 / kernels, correlation=i + 1)
+        reports.append(hpuprof.analyze(b.write(folder / f"graph_{kernels}.json"), jobs=1))
+    return reports[0], reports[1]
+
+
 PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "data_loading": lambda p: _by_names(p, loader=(SINGLE, WORKERS)),
     "read_backs": lambda p: _obstacles(p, "HP302"),
@@ -182,6 +197,7 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "pointwise_fusion": lambda p: _by_names(
         p, kernels=((SGEMM, *(POINTWISE,) * 4), (SGEMM, "triton_poi_fused_add_relu_0"))
     ),
+    "graph_kernels": _graph_kernels,
     "recomputation": lambda p: _by_steps(p, recomputed_flops=(10**9, 0)),
     "fills": lambda p: _by_names(
         p,
