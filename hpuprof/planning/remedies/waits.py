@@ -84,7 +84,7 @@ def find_reads(situation: Situation) -> Iterator[Change]:
     if of is not None:
         yield from _changes(of, _reads(of) & ~_results(of), free=True, edit=_unread)
     elif isinstance(situation.model, RecipeModel) and (found := reads(situation.model)).per_step:
-        where = f"{found.per_step:.3g} reads of a value a step, each with a flush"
+        where = f"reads of a value, {found.per_step:.3g} a step"
         yield Change(where, found.per_step, partial(_unread_lazily, found=found), occurs=found.windows)
 
 

@@ -22,7 +22,7 @@ def rows(folder: Path, remedy: str, step: str, **how: Any) -> list[PlanRow]:
 def test_reads_of_values_are_priced(tmp_path):
     (row,) = rows(tmp_path, "read_backs", "139us", wait=True, item=True)
     assert row.alone_ns == pytest.approx(39_000, rel=0.1)
-    assert row.where == "1 reads of a value a step, each with a flush"
+    assert row.where == "reads of a value, 1 a step"
 
 
 def test_flushes_are_priced_where_the_launch_thread_decides(tmp_path):
