@@ -40,6 +40,7 @@ def test_gaps_inside_replays_shrink(tmp_path, graphs):
 
 def test_few_kernels_and_launches_one_by_one_are_left(tmp_path):
     assert Bench.of(replays(kernels=LEAST), REMEDY, tmp_path).changes == []
+    assert len(Bench.of(replays(kernels=LEAST + 1), REMEDY, tmp_path / "more").changes) == 1
     eager = TraceBuilder().steps(6, 200)
     for step in range(6):
         for k in range(KERNELS):

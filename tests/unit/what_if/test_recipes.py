@@ -17,9 +17,13 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.collective_skeleton import together_ns
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.verdict_words import assumptions, evidence
+from hpuprof.ingest.read import read_trace
 from hpuprof.model.intervals import union
 from hpuprof.planning.lazy_actions import early_flushes, flushes, last_flush, matrix_time, reads
 from hpuprof.planning.matrix_rows import SINGLE_TYPE
+from hpuprof.planning.remedies.flushes import find_flushes
+from hpuprof.planning.situation import Situation
+from hpuprof.what_if.capture import Region
 from hpuprof.what_if.constants import KERNEL_SCALES, constants_for
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.recipe_model import RecipeModel
@@ -367,11 +371,51 @@ def test_the_last_flush_before_the_optimizer_is_asked_for(tmp_path):
 
 
 def test_skipping_in_two_turns_is_skipping_at_once(tmp_path):
-    model = three(tmp_path)
+    model = three(tmp_path, launch=80)
     first = early_flushes(model, but_before_optimizer=True).chosen
     both = early_flushes(model, but_before_optimizer=False).chosen
     at_once, in_turns = model.without_actions(both), model.without_actions(first).without_actions(both & ~first)
-    assert times(at_once.schedule) == times(in_turns.schedule)
+    assert times(model.schedule) == pytest.approx([270] * model.program.steps)
+    assert times(at_once.schedule) == times(in_turns.schedule) == pytest.approx([130] * model.program.steps)
+
+
+def test_without_an_optimizer_there_is_one_way_to_flush_less(tmp_path):
+    out = lazy(12, host=(40, 30, 20), work=(30, 10, 10), recipes=(1, 2, 3), optimizer=3)
+    model = RecipeModel.of(view_of(out, tmp_path), constants_for("hpu", "lazy", None))
+    (change,) = find_flushes(Situation(model, [], None))
+    assert change.where == "2 of 3 flushes a step, all but those after backward and after the optimizer"
+    two = RecipeModel.of(view_of(lazy(12), tmp_path / "two"), constants_for("hpu", "lazy", None))
+    (change,) = find_flushes(Situation(two, [], None))
+    assert change.where == "1 of 2 flushes a step, all but the last"
+
+
+def test_what_a_replay_hands_over_is_no_flush(samples):
+    path = next((samples / "hpu_g1_lazy_graph_replay").glob("*.json.gz"))
+    model = RecipeModel.of(RankView.of(read_trace(path)), constants_for("hpu", "lazy", None))
+    acts, found = model.program.actions, flushes(model)
+    assert model.program.replayed.any()
+    assert not model.program.replayed[acts.first[found]].any()
+    replays = (acts.stop > acts.first) & ~found
+    assert model.program.replayed[acts.first[replays]].all()
+
+
+def test_a_wait_for_the_first_recipe_of_all_is_a_wait(tmp_path):
+    out = lazy(12, host=(40,), work=(30,), recipes=(1,), wait=True, item=True)
+    model = RecipeModel.of(view_of(out, tmp_path), constants_for("hpu", "lazy", None))
+    assert model.program.actions.target.max() == model.program.steps - 1
+    assert (model.program.actions.target == 0).any()
+    assert reads(model).per_step == 1
+
+
+def test_never_waiting_is_told_apart_from_not_waiting_now(tmp_path):
+    still = RecipeModel.of(view_of(lazy(12), tmp_path), constants_for("hpu", "lazy", None))
+    waits = RecipeModel.of(view_of(lazy(12, wait=True), tmp_path / "w"), constants_for("hpu", "lazy", None))
+    assert still.never_waiting() is None
+    free = waits.never_waiting()
+    assert times(waits.schedule) == pytest.approx([138] * waits.program.steps)
+    assert times(free.schedule) == pytest.approx([100] * waits.program.steps)
+    step, model = (Region(name, windows(waits.program, 0, 90), 0) for name in ("step", "model"))
+    assert [waits.waits_in(step), waits.waits_in(model), still.waits_in(step)] == [True, False, False]
 
 
 def test_a_read_in_whose_operator_the_step_is_flushed_leaves_the_flush(tmp_path):
