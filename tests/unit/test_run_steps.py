@@ -124,12 +124,13 @@ def test_what_pauses_cost_has_the_interval_of_their_mean(tmp_path: Path) -> None
     assert row.alone_ns - row.alone_low_ns == pytest.approx(row.alone_high_ns - row.alone_ns)
 
 
-def test_pauses_are_told_in_the_trace_s_unit_of_a_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batches", [1, 2, 4])
+def test_pauses_are_told_in_the_trace_s_unit_of_a_step(tmp_path: Path, batches: int) -> None:
     recording(tmp_path)
     steps = [{"wall_ns": 40 * MS, "batches": 2} if i % 8 == 5 else {"batches": 2} for i in range(160)]
-    log(tmp_path, steps, batches_per_trace_step=1)
+    log(tmp_path, steps, batches_per_trace_step=batches)
     (row,) = pauses(tmp_path)
-    assert row.alone_ns == pytest.approx(30 * MS * 20 / 159 / 2)
+    assert row.alone_ns == pytest.approx(30 * MS * 20 / 159 * batches / 2)
 
 
 def test_steps_that_the_profiler_hides_do_not_hide_the_turn(tmp_path: Path) -> None:

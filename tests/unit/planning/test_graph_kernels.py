@@ -32,6 +32,7 @@ def test_gaps_inside_replays_shrink(tmp_path, graphs):
     (change,) = bench.changes
     inside = KERNELS - graphs  # the first of each replay follows its launch, or another replay
     assert change.per_step == inside
+    assert change.touches.sum() == graphs * bench.model.program.steps, "no other change may be part of its launches"
     assert f"{inside} kernels a step follow others of their graph, after {inside}.00 µs of gaps" in change.where
     assert bench.now - bench.with_it(level=0.0) == pytest.approx(inside, abs=0.1)
     assert bench.now - bench.with_it(level=0.5) == pytest.approx(inside / 2, abs=0.1)

@@ -49,6 +49,11 @@ def test_what_has_no_place_in_recipes_says_so(tmp_path, remedy):
     assert row.reason == "no_place"
 
 
+def test_one_flush_a_step_is_not_too_many(tmp_path):
+    (row,) = rows(tmp_path, "flushes", "60us", host=(40,), work=(30,), recipes=(1,))
+    assert row.reason == "no_place"
+
+
 def test_without_lazy_mode_no_graph_accumulates(samples):
     plan = hpuprof.analyze(samples / "hpu_g2_eager").data.plan
     (row,) = [row for row in plan if row.remedy == "flushes"]

@@ -415,6 +415,9 @@ def test_never_waiting_is_told_apart_from_not_waiting_now(tmp_path):
     assert times(waits.schedule) == pytest.approx([138] * waits.program.steps)
     assert times(free.schedule) == pytest.approx([100] * waits.program.steps)
     step, model = (Region(name, windows(waits.program, 0, 90), 0) for name in ("step", "model"))
+    captured = next(free.capture(step, drop_waits=False)).schedule
+    assert times(captured) == times(next(waits.capture(step, drop_waits=True)).schedule)
+    assert times(captured) != times(next(waits.capture(step, drop_waits=False)).schedule)
     assert [waits.waits_in(step), waits.waits_in(model), still.waits_in(step)] == [True, False, False]
 
 
