@@ -293,7 +293,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
         "`baseTimeNanoseconds` is an integer in the header, and stamps count from it.",
         KINETO,
         "written",
-        "it is not an integer, or stamps count from the epoch beside it",
+        "it is not an integer, or stamps count from the epoch already",
         judges.base_time,
     ),
     Assumption(

@@ -249,7 +249,7 @@ RANK_RULES: tuple[Rule, ...] = (
         "batches, a shared machine.",
         advice="Collect garbage on all ranks at the same step, balance batches by length, and leave cores for the "
         "data loader.",
-        found_when="waiting >= {limit} of all ranks' time, even ranks would save as much, and nobody is slow beyond "
+        found_when="waiting >= {limit} of all ranks' time, even ranks would save as much, and no rank is slow beyond "
         "chance although the steps suffice to show it",
         limit=WAIT_SHARE,
         saves="what the step takes less with equally fast ranks; without a trusted replay, collective_wait_fraction",

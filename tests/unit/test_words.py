@@ -73,6 +73,7 @@ NAMES = {
 SAY = {
     r"analyse": "analyze",
     r"are waited for|is waited for": "is late, is the straggler",
+    r"besides?(?!, off)": "in addition, at the same time, next to",
     r"by judge?ment": "heuristic",
     r"comput\w+ while": "overlap",
     r"drained": "synchronized, idle",
@@ -81,6 +82,7 @@ SAY = {
     r"matrix rows": "kernels of matrix products",
     r"mends?|mended|mending": "fix, repair",
     r"multipl\w+ matrices in": "mixed precision",
+    r"nobody": "no rank, not known",
     r"only communicat\w+": "exposed communication",
     r"play(?:s|ed)?": "simulate, replay",
     r"pric(?:e|es|ed|ing)": "estimate",
