@@ -17,6 +17,7 @@ from hpuprof.model.plan_rows import ABSENT, PlanRow, refused
 from hpuprof.model.prediction import GraphMode
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
+from hpuprof.report.pause_lines import NAME as PAUSES
 from hpuprof.report.rule import percent
 from hpuprof.report.whole_run_words import run_line
 
@@ -266,16 +267,17 @@ def _base(data: ReportData, priced: PlanRow | None) -> Base:
             ns=graph.base_step_ns,
             high_ns=between.high if between else graph.base_step_ns,
         )
+    paused = any(row.remedy == PAUSES and row.order is not None for row in data.plan)
     return Base(
         recorded_ns=recorded,
         counted=counted,
         source=source,
-        sentence=_base_words(recorded, counted, source, unit),
+        sentence=_base_words(recorded, counted, source, unit, paused=paused),
     )
 
 
-def _base_words(recorded: float | None, counted: Span, source: str, unit: str) -> str:
-    """Say how long a step takes as recorded and without the profiler."""
+def _base_words(recorded: float | None, counted: Span, source: str, unit: str, *, paused: bool) -> str:
+    """Say how long a step takes as recorded and without the profiler; `paused`: if the plan has lines of pauses."""
     if recorded is None:
         return ""
     if counted.ns is None:
@@ -284,9 +286,7 @@ def _base_words(recorded: float | None, counted: Span, source: str, unit: str) -
         return f"A {unit} takes {duration(recorded)}{spread(counted.low_ns, counted.high_ns)}; gains count from there."
     known = _SOURCE.get(source, "estimated")
     clean = about(counted.ns, counted.low_ns, counted.high_ns)
-    if (
-        counted.ns > recorded and source != "given"
-    ):  # what the run's log shows now and then, the recording does not hold
+    if paused and counted.ns > recorded:  # what the run's log shows now and then, the recording does not hold
         where = f"over the run, with its pauses ({known})"
         return f"A {unit} takes {duration(recorded)} as recorded; {clean} {where}: gains count from it."
     return (

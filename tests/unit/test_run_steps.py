@@ -114,6 +114,15 @@ def test_a_turn_that_mostly_passes_without_a_pause_is_none(tmp_path: Path) -> No
     assert [row for row in pauses(tmp_path) if row.alone_ns is not None] == []
 
 
+def test_the_step_time_with_pauses_is_told_as_the_runs(tmp_path: Path) -> None:
+    recording(tmp_path)
+    said = [hpuprof.analyze(tmp_path, step_time=time).data.answer.base.sentence for time in ("9ms", "12ms")]
+    log(tmp_path, [{"wall_ns": 40 * MS} if i % 8 == 5 else {} for i in range(160)])
+    paused = hpuprof.analyze(tmp_path, step_time="10ms").data.answer.base.sentence
+    assert [", with its pauses" in text for text in (*said, paused)] == [False, False, True]
+    assert paused.startswith("A step takes 10.00 ms as recorded; 13.77 ms over the run, with its pauses")
+
+
 def test_what_pauses_cost_has_the_interval_of_their_mean(tmp_path: Path) -> None:
     recording(tmp_path)
     longer = [30, 34, 26, 30] * 5  # ms; of 20: standard deviation 2.9, standard error 0.65
