@@ -7,6 +7,7 @@ import numpy as np
 from hpuprof.families import FAMILIES, NONE
 from hpuprof.ingest.dialect_activities import runs_on_cpu, runs_on_device
 from hpuprof.model.intervals import union
+from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
 from hpuprof.naming import METADATA_KEY
@@ -18,6 +19,7 @@ ON_CPU_SHARE = 0.5
 """Of the operators' time that must be seen to be the CPU's own; by judgment: most of it, as views allocate nothing."""
 
 
+@once
 def used_no_device(trace: Trace) -> bool:
     """Whether the program computed on the CPU, by positive evidence and none against it.
 

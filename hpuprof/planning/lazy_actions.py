@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hpuprof.analysis.activations import work_activations
-from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.arrays import Floats, Mask
 from hpuprof.model.intervals import Intervals, contains, measure, subtract, union
+from hpuprof.planning.matrix_rows import in_types, on_matrix_engine
 from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.recipes import Kind
 
@@ -36,7 +36,7 @@ def reads(model: RecipeModel) -> Actions:
     reading = nesting.rows[nesting.parent < 0]
     reading = reading[view.on_path[reading] & view.trace.named(_OF_A_VALUE.match)[host.name[reading]]]
     all_of = union(host.start[reading], host.end[reading])
-    waits = (acts.kind == Kind.WAIT) & (acts.target >= 0)
+    waits = acts.awaits
     at = np.searchsorted(all_of.start, acts.begin[waits], side="right") - 1
     at = np.unique(at[contains(all_of, acts.begin[waits])])
     windows = Intervals(all_of.start[at], all_of.end[at])
@@ -49,8 +49,8 @@ def reads(model: RecipeModel) -> Actions:
 def flushes(model: RecipeModel) -> Mask:
     """Mark the actions that hand accumulated operators over; what a graph's replay hands over is none of them."""
     acts = model.program.actions
-    given = np.append(model.program.replayed, False)[np.minimum(acts.first, len(model.program.replayed))]
-    found: Mask = np.isin(acts.kind, (Kind.FLUSH, Kind.CALL)) & (acts.stop > acts.first) & ~given
+    found: Mask = np.isin(acts.kind, (Kind.FLUSH, Kind.CALL)) & (acts.stop > acts.first)
+    found[found] = ~model.program.replayed[acts.first[found]]
     return found
 
 
@@ -67,14 +67,13 @@ def early_flushes(model: RecipeModel, *, but_before_optimizer: bool) -> Actions:
 
     `but_before_optimizer`: the last one before the optimizer stays, too, as the vendor asks for.
     """
-    acts, view = model.program.actions, model.view
-    chosen = flushes(model) & ~last_flush(model)
-    waiting = np.flatnonzero((acts.kind == Kind.WAIT) & (acts.target >= 0))
+    acts, every = model.program.actions, flushes(model)
+    chosen = every & ~last_flush(model)
     handed = np.flatnonzero(acts.stop > acts.first)
-    awaited = handed[np.searchsorted(acts.stop[handed], acts.target[waiting], side="right")]
+    awaited = handed[np.searchsorted(acts.stop[handed], acts.target[acts.awaits], side="right")]
     chosen[awaited] = False
     if but_before_optimizer:
-        at, optimizer = np.flatnonzero(flushes(model)), view.placement.optimizer
+        at, optimizer = np.flatnonzero(every), model.view.placement.optimizer
         before = np.searchsorted(acts.begin[at], optimizer.start, side="right") - 1
         chosen[at[before[before >= 0]]] = False
     return Actions(chosen, float(chosen.sum()) / model.program.steps, union(acts.begin[chosen], acts.end[chosen]))
@@ -84,8 +83,6 @@ def matrix_time(model: RecipeModel, types: re.Pattern[str]) -> Floats:
     """Return how long a matrix engine works in some types of data during each recipe [ns], shape `(recipes,)`."""
     trace = model.view.trace
     device, work = trace.device, work_activations(trace)
-    matrix = np.array([*(name == MATRIX_ENGINE for name in trace.engines), False], dtype=bool)[device.engine]
-    typed = np.array([*(bool(types.match(name)) for name in trace.dtypes), False], dtype=bool)[device.dtype]
-    rows = matrix & typed & (work.of_row >= 0)
+    rows = on_matrix_engine(trace) & in_types(trace, types) & (work.of_row >= 0)
     busy, mine = union(device.start[rows], device.end[rows]), model.program.activation
     return measure(busy, work.start[mine], work.end[mine]).astype(np.float64)

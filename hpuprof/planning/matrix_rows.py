@@ -16,6 +16,7 @@ from hpuprof.efficiency.utilization import Utilization
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask, among
 from hpuprof.model.schema import DeviceKind
+from hpuprof.model.trace import Trace
 from hpuprof.planning.situation import ProgramCalls
 from hpuprof.what_if.launch_program import Program
 
@@ -173,12 +174,24 @@ def _by_engine(view: RankView, program: Program) -> tuple[Floats, Mask, Mask]:
     if program.matrix is None:
         return np.ones(count), np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
     device, units = trace.device, view.links.activations
-    matrix = np.array([*(name == MATRIX_ENGINE for name in trace.engines), False], dtype=bool)[device.engine]
-    rows = np.flatnonzero(matrix & (device.dtype >= 0) & (units.of_row >= 0))
-    single = np.array([*(bool(SINGLE_TYPE.match(name)) for name in trace.dtypes), False], dtype=bool)[device.dtype]
+    rows = np.flatnonzero(on_matrix_engine(trace) & (device.dtype >= 0) & (units.of_row >= 0))
+    single = in_types(trace, SINGLE_TYPE)
     mine = units.of_row[program.device_row]
     known, in_single = among(mine, units.of_row[rows]), among(mine, units.of_row[rows[single[rows]]])
     return np.where(program.matrix > 0, program.matrix, 1.0), known, in_single
+
+
+def on_matrix_engine(trace: Trace) -> Mask:
+    """Mark the device rows of matrix engines."""
+    engines = np.array([*(name == MATRIX_ENGINE for name in trace.engines), False], dtype=bool)
+    found: Mask = engines[trace.device.engine]
+    return found
+
+
+def in_types(trace: Trace, types: re.Pattern[str]) -> Mask:
+    """Mark the device rows whose type of data fits."""
+    found: Mask = np.array([*(bool(types.match(name)) for name in trace.dtypes), False], dtype=bool)[trace.device.dtype]
+    return found
 
 
 def _around(known: Utilization, stop: Ints, operator: Ints) -> Ints:

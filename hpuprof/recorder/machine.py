@@ -74,11 +74,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         """Say how the machine stands to a purpose: fit, not fit, or not set up, as what it takes is not installed."""
         if not self.fit(purpose):
             return "not fit"
-        return (
-            "not set up"
-            if any(c.purpose == purpose and c.found.startswith(_NOT_INSTALLED) for c in self.checks)
-            else "fit"
-        )
+        lacks = any(c.purpose == purpose and c.found.startswith(_NOT_INSTALLED) for c in self.checks)
+        return "not set up" if lacks else "fit"
 
 
 def examine(*, trial: bool = False) -> Machine:

@@ -99,22 +99,15 @@ def _pauses(of_ranks: Sequence[tuple[int, RunPause]]) -> tuple[Pause, ...]:
     for rank, pause in of_ranks:
         turns[pause.every].append((rank, pause))
     out = []
-    for every, seen in turns.items():
+    for seen in turns.values():
         own = min((pause.cause for _, pause in seen), key=_WHO_PAUSES.index)
         mine = [(rank, pause) for rank, pause in seen if pause.cause == own]
         _, dearest = max(mine, key=lambda pair: pair[1].cost_ns)
         out.append(
             Pause(
-                cause=_CAUSE.get(own, own),
+                **dearest._replace(cause=_CAUSE.get(own, own))._asdict(),
                 row="",
-                steps=dearest.steps,
-                of=dearest.of,
-                every=every,
                 ranks=tuple(sorted({rank for rank, _ in mine})),
-                above_ns=dearest.above_ns,
-                cost_ns=dearest.cost_ns,
-                cost_low_ns=dearest.cost_low_ns,
-                cost_high_ns=dearest.cost_high_ns,
                 logged=True,
             )
         )

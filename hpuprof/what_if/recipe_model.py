@@ -13,7 +13,7 @@ from hpuprof.model.intervals import EMPTY, Intervals, union_of
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
 from hpuprof.what_if.recipe_schedule import beside, capture_recipes, recorded_recipes
-from hpuprof.what_if.recipes import Kind, RecipeProgram, build_recipes
+from hpuprof.what_if.recipes import RecipeProgram, build_recipes
 from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.totals import facts_without_links
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
@@ -87,8 +87,7 @@ class RecipeModel(StepModel, frozen=True, eq=False):
 
     @property
     def _waits(self) -> bool:
-        acts = self.program.actions
-        return bool(((acts.kind == Kind.WAIT) & (acts.target >= 0)).any())
+        return bool(self.program.actions.awaits.any())
 
     def waits_in(self, region: Region) -> bool:
         """Tell whether to try the region without its waits, too."""

@@ -184,12 +184,8 @@ def capture_recipes(
         removed: host time that no longer happens, whether captured or not; operators in it are not collected.
         skipped: actions that no longer happen: waits return at once, what a flush handed over goes with the next one.
     """
-    capture = _Capture(program, windows, borders, drop=drop, inputs=inputs)
-    capture.work = _Work(program, union_of(windows, removed))
-    capture.left_by(removed)
-    if skipped is not None:
-        capture.skipped = skipped
-    return capture.run()
+    gone = np.zeros(len(program.actions), dtype=bool) if skipped is None else skipped
+    return _Capture(program, windows, borders, removed, gone, drop=drop, inputs=inputs).run()
 
 
 def beside(captured: Captured) -> Captured:
@@ -204,7 +200,15 @@ class _Capture:
     """One walk along the actions, the operators that no graph holds, and the beginnings of graphs."""
 
     def __init__(
-        self, program: RecipeProgram, windows: Intervals, borders: Ints | None, *, drop: bool, inputs: int
+        self,
+        program: RecipeProgram,
+        windows: Intervals,
+        borders: Ints | None,
+        removed: Intervals,
+        skipped: Mask,
+        *,
+        drop: bool,
+        inputs: int,
     ) -> None:
         acts = program.actions
         self.program, self.drop, self.inputs = program, drop, inputs
@@ -213,13 +217,13 @@ class _Capture:
         self.by_graph: dict[int, list[_Part]] = {}
         for part in self.parts:
             self.by_graph.setdefault(part.graph, []).append(part)
-        self.work = _Work(program, windows)
+        self.work = _Work(program, union_of(windows, removed))
         self.inside = contains(windows, acts.begin)
         handed, left = program.op_action >= 0, (self.piece < 0) & (program.op_action >= 0)
         self.count_of = np.bincount(program.op_action[handed], minlength=len(acts))
-        self.stays = left
+        left &= ~contains(removed, program.op_start)  # what no longer runs is not collected
         self.left = np.bincount(program.op_action[left], minlength=len(acts))
-        self.skipped = np.zeros(len(acts), dtype=bool)
+        self.skipped = skipped
         self.fixed, self.per_op = _flush_law(program)
         usual = np.array([0.0, 0.0])
         if len(program.launch):
@@ -229,12 +233,6 @@ class _Capture:
         self.out = _Writer(program)
         self.cursor = int(program.low[0])
         self.replays = 0
-
-    def left_by(self, removed: Intervals) -> None:
-        """Collect no operators that no longer run."""
-        program = self.program
-        stays = self.stays & ~contains(removed, program.op_start)
-        self.left = np.bincount(program.op_action[stays], minlength=len(program.actions))
 
     def run(self) -> Captured:
         program, acts, out = self.program, self.program.actions, self.out

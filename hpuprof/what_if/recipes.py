@@ -71,6 +71,12 @@ class Actions(Struct, frozen=True, eq=False):
     def __len__(self) -> int:
         return len(self.step)
 
+    @property
+    def awaits(self) -> Mask:
+        """Waits for a recipe that is known."""
+        found: Mask = (self.kind == Kind.WAIT) & (self.target >= 0)
+        return found
+
 
 class RecipeProgram(Struct, frozen=True, eq=False):
     """The used steps as actions, recipes and accumulated operators.
