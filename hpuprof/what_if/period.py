@@ -205,7 +205,7 @@ def steady_step(schedule: Schedule, weights: Weights, near: Floats | None = None
 def _deciding(graph: Graph, step: Floats, delay: Floats, begin: Floats, t: Floats, tie: float) -> Ints:
     """Return by place and sample the edge that decided when an event happened, -1 for its chain; `(events, S)`."""
     opens = np.vstack([np.full((1, begin.shape[1]), NEVER), begin])[np.where(graph.before < 0, ~graph.before, 0)]
-    chained = np.where((graph.before >= 0)[:, None], t[graph.before], opens) + step
+    chained = np.where((graph.before >= 0)[:, None], t[np.maximum(graph.before, 0)], opens) + step
     having, counts = np.flatnonzero(np.diff(graph.first)), np.diff(graph.first)
     through = np.full(t.shape, -1, dtype=np.int64)
     if len(having):

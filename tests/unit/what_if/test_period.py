@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from hpuprof import native
 from hpuprof.what_if import edit, period
-from hpuprof.what_if.graph import NEVER
-from hpuprof.what_if.period import Period
+from hpuprof.what_if.graph import NEVER, Graph
+from hpuprof.what_if.period import Period, _deciding
 from hpuprof.what_if.play import HostWork, Sample, Weights
 from hpuprof.what_if.schedule import GRAPH_COSTS, KINDS, Calls, Rows, Schedule, Wait, Waits, idle_before
 from hpuprof.what_if.slack import slack
@@ -173,3 +173,11 @@ def test_memory_and_passes_grow_with_events_and_not_with_pairs_of_lanes(monkeypa
     (less, few), (more, many) = found
     assert more < 2.3 * less
     assert few == many <= 4
+
+
+def test_a_graph_of_fewer_events_than_chains_leads_back_without_the_native_loop():
+    nothing = np.empty(0, dtype=np.int64)
+    graph = Graph.of(np.array([5]), nothing, nothing)
+    begin = np.zeros((6, 1))
+    through = _deciding(graph, np.ones((1, 1)), np.empty((0, 1)), begin, np.ones((1, 1)), 0.0)
+    assert through.tolist() == [[-1]]
