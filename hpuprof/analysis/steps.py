@@ -72,6 +72,8 @@ RECURS, ONCE, LEFT_OUT = "recurs", "once", "left out"
 """The standing of a step that is not typical."""
 ANOTHER, OUTLIER, BEHIND = "another kind", "outlier", "behind another"
 """Reasons for which a step of the loop is not typical; all others leave it out of the loop."""
+BORDERS = ("first", "last")
+"""Reasons for which a step is left out of the loop, although it does what the others do."""
 _REASONS = {CAPTURE: "graph capture", COMPILING: "compiling", VALIDATION: "validation"}
 
 
@@ -263,6 +265,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         excluded[i] = ""
     untypical = not len(lead.typical)
     named = measure(_when(trace, Activity.GARBAGE, Activity.CALLBACK), windows.start, windows.end)
+    fetching = measure(_when(trace, Activity.DATA_LOADER, Activity.LOADER_WAIT), windows.start, windows.end)
     return Steps(
         windows.start,
         windows.end,
@@ -270,7 +273,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         windows.source,
         windows.name,
         excluded,
-        _standing(excluded, kinds, _above(wall, excluded, kinds), named),
+        _standing(excluded, kinds, _above(wall, excluded, kinds), named, fetching),
         untypical,
         tuple(kinds),
         completion,
@@ -377,14 +380,27 @@ def _above(wall: Ints, excluded: list[str], kinds: tuple[StepKind, ...] | list[S
     return above
 
 
-def _standing(excluded: list[str], kinds: list[StepKind], above: Ints, named: Ints) -> list[str]:
+def _standing(excluded: list[str], kinds: list[StepKind], above: Ints, named: Ints, fetching: Ints) -> list[str]:
     """Return the standing of each step. What is seen twice recurs, and so does what its name calls periodic.
 
-    Steps are seen together where they are typical of one kind, or outliers on the same side of one. `named`: time in
-    rows of the garbage collector, of callbacks, loggers and checkpoints in each step [ns].
+    Steps are seen together where they are typical of one kind, or outliers on the same side of one. A step that waited
+    for its batch is also seen again in a first or last step that waited about as long: workers deliver in turns.
+
+    Args:
+        excluded: why each step is not typical.
+        kinds: the kinds, that of the used steps first.
+        above: by how much each step is longer than a typical one [ns].
+        named: time in rows of the garbage collector, of callbacks, loggers and checkpoints in each step [ns].
+        fetching: time in fetches of batches in each step [ns].
     """
     out = [LEFT_OUT if reason else TYPICAL for reason in excluded]
-    pauses = (above > 0) & (named - median(named[kinds[0].shown]) >= _NAMES_PAUSE * above)
+    usual = kinds[0].shown
+    pauses = (above > 0) & (named - median(named[usual]) >= _NAMES_PAUSE * above)
+    waited = fetching - median(fetching[usual])
+    fed_late = (above > 0) & (waited >= _NAMES_PAUSE * above)
+    at_borders = [waited[i] for i, reason in enumerate(excluded) if reason in BORDERS]
+    for i in np.flatnonzero(fed_late).tolist():
+        pauses[i] |= any(_NAMES_PAUSE * waited[i] <= other <= waited[i] / _NAMES_PAUSE for other in at_borders)
     for kind in kinds:
         mine = [i for i in kind.steps.tolist() if excluded[i] in (ANOTHER, OUTLIER, BEHIND)]
         sides = [(excluded[i], excluded[i] == OUTLIER and bool(above[i] > 0)) for i in mine]

@@ -299,6 +299,11 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[Reason, Meta(description="Why nothing is predicted; empty otherwise.")] = ""
     span: Annotated[DeviceSpan | None, Meta(description="What bounds the gain; None without device rows.")] = None
 
+    @property
+    def waits_for_workers(self) -> bool:
+        """Whether data-loader workers set the pace more likely than not: the median step is as long as they take."""
+        return (self.loader_late or 0.0) > 0.5
+
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """Speed-ups that the recording leaves possible."""

@@ -6,7 +6,15 @@ from collections.abc import Collection, Iterator
 
 from hpuprof.analysis.host_alone import used_no_device
 from hpuprof.analysis.window import ONCE
-from hpuprof.graph_mode.refusals import FEW_ROWS, Refusal, find_refusal, not_replayed, unsound, without_device
+from hpuprof.graph_mode.refusals import (
+    FEW_ROWS,
+    Refusal,
+    find_refusal,
+    not_replayed,
+    unlike_given,
+    unsound,
+    without_device,
+)
 from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import PlanRow
@@ -42,7 +50,8 @@ def refusal_of(part: RankPartial, *, replayed: bool) -> Refusal | None:
         return unsound([part]) or find_refusal([part], predictions)
     if predictions[0].reason == "no_device_rows" or without_device(predictions):
         return not_replayed([part], predictions)
-    return unsound([part]) or not_replayed([part], predictions) or _unlike_others(part)
+    unlike = unlike_given(predictions) or _unlike_others(part)
+    return unsound([part]) or not_replayed([part], predictions) or unlike
 
 
 def _unlike_others(part: RankPartial) -> Refusal | None:

@@ -19,7 +19,7 @@ from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
 from hpuprof.report.model import Finding
 from hpuprof.report.pause_lines import with_pauses
-from hpuprof.report.pauses import Pause, find_pauses
+from hpuprof.report.pauses import LOADING, PAUSES, Pause, find_pauses
 from hpuprof.report.rank_findings import name_of
 
 KEEP_PACE = "keep_pace"
@@ -73,8 +73,24 @@ def plan_of(
         lines = [(_keeping_pace(row), _saved(row), gained) for row, gained in zip(named, gains, strict=False)]
         rows = _with_even_ranks(rows, now, lines, held, graph.base_range_ns)
     if now is not None:
-        rows = with_pauses(rows, now, find_pauses(main) or logged, len({row.rank for row, _ in main}))
+        pauses = find_pauses(main) or list(logged)
+        rows, pauses = _without_waits_for_workers(rows, pauses, part)
+        rows = with_pauses(rows, now, pauses, len({row.rank for row, _ in main}))
     return [msgspec.structs.replace(row, **lead.who) for row in _with_effects(rows, findings)]
+
+
+def _without_waits_for_workers(
+    rows: list[PlanRow], pauses: Sequence[Pause], part: RankPartial
+) -> tuple[list[PlanRow], list[Pause]]:
+    """Leave out the pauses in which a step waits for loader workers where their pace, which holds them, is priced."""
+    at = next((i for i, row in enumerate(rows) if row.remedy == "data_loading" and row.alone_ns is not None), None)
+    others = [pause for pause in pauses if pause.cause != LOADING]
+    late = part.prediction is not None and part.prediction.waits_for_workers
+    if at is None or not late or len(others) == len(pauses):
+        return rows, list(pauses)
+    codes = [] if others else [PAUSES.code]
+    priced = msgspec.structs.replace(rows[at], mends=[*rows[at].mends, *codes])
+    return [*rows[:at], priced, *rows[at + 1 :]], others
 
 
 def _with_effects(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterator[PlanRow]:

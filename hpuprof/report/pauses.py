@@ -23,8 +23,10 @@ SHOWN = 0.02
 """Share of the mean step from which pauses are told of, by judgment: means of equal runs differ by more."""
 BESIDE = "work between the phases"
 """What fills a pause that a log of steps shows: neither input, forward, backward nor the optimizer."""
+LOADING = "data loading"
+"""What fills a pause in which the step waits for its batch."""
 _FIXES = {
-    "data loading": (
+    LOADING: (
         "Load batches ahead: the loader runs dry",
         "Use more data-loader workers, a larger prefetch_factor and persistent_workers.",
     ),
@@ -59,7 +61,7 @@ _FIXES = {
 }
 """What to do by what fills a pause: a title, and advice."""
 _FOUND_AS = {
-    "data loading": ("HP202",),
+    LOADING: ("HP202",),
     "callback or checkpoint": ("HP209",),
     "allocation": ("HP211", "HP218"),
 }

@@ -46,6 +46,9 @@ from hpuprof.what_if.schedule import GRAPH_COSTS, LAUNCHER, MAIN, THREADS, Calls
 
 MAX_CALLS = 5_000
 MAX_ROWS = 8_000
+CLOSE, MORE = 0.04, 4
+"""Share by which the mean of the steps that are simulated may be off, half of what a replay may, and how many times the
+limits may be exceeded to come so close; by judgment."""
 MAX_WAITED = 1 << 20
 """Waits times lanes to compare waits with one by one; beyond it, stage times are used instead."""
 REMEMBERED = 16
@@ -395,6 +398,7 @@ def _choose_steps(view: RankView, launches: Ints, starts: Ints) -> Ints:
     """Return the steps to simulate: a run of neighbors, if need be cut to the limits (at least one step).
 
     The cut takes the run whose mean is closest to that of all used steps, and of those the one nearest the middle.
+    It is longer where steps take turns, as those that wait for one of two loader workers do: none is like their mean.
     """
     steps, used = view.steps, neighbors(view, waits_for_device(view.hosts))
     if not len(used):
@@ -405,13 +409,17 @@ def _choose_steps(view: RankView, launches: Ints, starts: Ints) -> Ints:
     per_step = max(1.0, float(np.mean(np.searchsorted(count, high) - np.searchsorted(count, low))))
     rows_per_step = max(1.0, float(np.mean(np.searchsorted(rows, high) - np.searchsorted(rows, low))))
     keep = max(1, int(min(MAX_CALLS / per_step, MAX_ROWS / rows_per_step)))
-    if len(used) <= keep:
-        return used
-    sums = np.cumsum(np.append(0, steps.wall[used]))
-    off = np.abs((sums[keep:] - sums[:-keep]) / keep - steps.wall[steps.like(used)].mean())
-    aside = np.abs(np.arange(len(off)) - (len(used) - keep) // 2)
-    first = int(np.lexsort((aside, off))[0])
-    return used[first : first + keep]
+    sums, usual = np.cumsum(np.append(0, steps.wall[used])), float(steps.wall[steps.like(used)].mean())
+    found, least = used, np.inf
+    for length in range(keep, min(MORE * keep, len(used) - 1) + 1) if len(used) > keep else ():
+        off = np.abs((sums[length:] - sums[:-length]) / length - usual)
+        aside = np.abs(np.arange(len(off)) - (len(used) - length) // 2)
+        first = int(np.lexsort((aside, off))[0])
+        if off[first] < least:
+            found, least = used[first : first + length], float(off[first])
+        if least <= CLOSE * usual:
+            break
+    return found
 
 
 def waits_for_device(hosts: HostTime) -> Intervals:

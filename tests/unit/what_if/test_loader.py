@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import hpuprof
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.what_if import launch_program
 from hpuprof.what_if.loader import HAND_OVER, Fetches, Loader, _waited_for
 
 FETCH = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -110,6 +111,25 @@ def test_where_nobody_waits_batches_come_at_any_rate_that_suffices(tmp_path):
     assert loader.every.min() < 500_000
 
 
+@pytest.mark.parametrize(
+    ("fetches", "simulated"),
+    [
+        ([6000, 80] * 5, 2),  # two workers that deliver together: no step is like the mean
+        ([3040] * 10, 1),
+        ([9000, *[80] * 9], 1),  # the long one is left out
+    ],
+)
+def test_steps_that_take_turns_are_simulated_together(fetches, simulated, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch_program, "MAX_CALLS", 20)
+    view = RankView.of(steps(fetches, [4000] * 10).trace(tmp_path))
+    program = launch_program.build_program(view)
+    assert program is not None
+    assert program.steps == simulated
+    typical = view.steps.wall[view.steps.used]
+    mean = np.mean(program.step_high - program.step_low)
+    assert mean == pytest.approx(np.mean(typical), rel=launch_program.CLOSE)
+
+
 def test_without_workers_there_is_no_pace(tmp_path):
     out = steps([80] * 8, [9920] * 8)
     for event in out.events:
@@ -175,3 +195,30 @@ def test_the_ranges_are_what_was_measured():
         )
         assert _waited_for(fetches, span)[0] < 0.25, took
     assert HAND_OVER[0] < HAND_OVER[1]
+
+
+TURNS = [6000.0, 80.0, 85.0, 90.0] * 5
+"""Four workers that finish together: every fourth fetch waits for all of them."""
+
+
+@pytest.mark.parametrize("count", [8, 9, 10, 11, 20])  # the fewer, the more often the waits stand at the borders alone
+@pytest.mark.parametrize("known", [True, False])
+def test_waits_for_workers_that_deliver_in_turns_are_read_once(count, known, tmp_path):
+    fetches, rest = TURNS[:count], [600.0] * count
+    mean = float(np.mean(TURNS[:4])) + 600
+    steps(fetches, rest).write(tmp_path / "t.json")
+    report = hpuprof.analyze(tmp_path, cache="off", step_time=f"{mean:.0f}us" if known else None)
+    answer = report.answer
+    assert answer.bound == "input"
+    assert answer.base.counted.ns == pytest.approx(mean * 1000, rel=0.01 if known else 0.25)
+    assert answer.lines[0].name == "data_loading"
+    assert all(fix.name != "pauses" for fix in answer.lines)
+    assert answer.lines[0].gain.high_ns < 1.4e3 * (mean - 600)
+    assert report.graph_mode.verdict == "no"
+
+
+def test_a_step_time_far_beyond_the_recorded_one_prices_nothing(tmp_path):
+    steps([80.0] * 8, [4000.0] * 8).write(tmp_path / "t.json")
+    report = hpuprof.analyze(tmp_path, cache="off", step_time="16ms")
+    assert not report.answer.lines
+    assert "the given step time of 16.00 ms is 3.92 times the recorded one" in report.answer.nothing
