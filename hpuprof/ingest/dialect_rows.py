@@ -264,6 +264,14 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         source="ROCm runs some copies as kernels",
     ),
     DeviceRule(
+        "mtia-wait",
+        DeviceKind.MARKER,
+        categories=_cats("mtia_ccp_events"),
+        name=re.compile(r"^event_wait$"),
+        example={"engine": "", "category": "mtia_ccp_events", "name": "event_wait", "hw_event": ""},
+        source="a stream waits for another, whose number the row carries (a public trace of HTA)",
+    ),
+    DeviceRule(
         "mtia-dma",
         DeviceKind.COPY,
         categories=_cats("mtia_ccp_events"),

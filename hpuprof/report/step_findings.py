@@ -1,4 +1,4 @@
-"""Findings about the steps of a rank: what they lose on host and device. HP201 to HP220, except HP214."""
+"""Findings about the steps of a rank: what they lose on host and device. HP201 to HP220, except HP214, and HP222."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hpuprof.analysis.bound import ALLOCATOR_FIRST, EXPOSED_COPY
 from hpuprof.analysis.device_time import is_low_precision
 from hpuprof.ingest.dialect_activities import copies_pageable, copies_within
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
+from hpuprof.model.durations import duration
+from hpuprof.model.kernel_names import readable
 from hpuprof.model.schema import CAUSE_CLAUSE, Cause
 from hpuprof.report.rule import Context, Found, Rule, percent
 
@@ -18,6 +20,8 @@ MOSTLY = 0.5
 """From this share of the copying on, one kind of copies decides what to do."""
 WORTH_OVERLAPPING = 0.1
 """Compute of at least this share of the step is worth hiding copies behind, by judgment."""
+AT_THE_ROOF = 0.7
+"""From this share of the roofline on, a kernel has little to gain; by judgment: tuned libraries reach 70 to 90 %."""
 IN_LAYERS = 0.25
 """From this share of the all-reduces' time in forward, they are the layers' own. By judgment: tensor parallelism has
 half of them there, data parallelism hardly any."""
@@ -193,6 +197,36 @@ def _idle_rule(code: str, causes: Cause | tuple[Cause, ...], during: str, *, lim
 
 # Limits are by judgment, not measured, unless a comment says otherwise: 1 to 5 % of the step where a line or two of
 # the script fixes it, 10 % where the fix takes more work.
+def _one_kernel(context: Context, limit: float) -> Found | None:
+    wall = sum(s.wall_ns for _, part in context.main for s in part.steps if s.steady)
+    time: dict[str, int] = {}
+    for row in (r for _, part in context.main for r in part.kernels if r.kind == "compute"):
+        time[row.name] = time.get(row.name, 0) + row.total_ns
+    longest = max(time, key=lambda name: (time[name], name), default="")
+    if not wall or time.get(longest, 0) < limit * wall:
+        return None
+    rows = [r for _, part in context.main for r in part.kernels if r.name == longest]
+    operators = {r.operator for r in rows}
+    known = [
+        (r.device_per_step_ns, r.roofline_fraction)
+        for _, part in context.main
+        for r in part.utilisation
+        if r.name in operators and r.device_per_step_ns and r.roofline_fraction is not None
+    ]
+    total = sum(ns for ns, _ in known)
+    reached = sum(ns * of for ns, of in known) / total if total else None
+    if reached is not None and reached >= AT_THE_ROOF:
+        return None
+    share = time[longest] / wall
+    each = median(r.p50_ns for r in rows)
+    runs = sum(r.count_per_step for r in rows) / len(rows)
+    count = f"{runs:,.0f} run{'s' * (runs >= 1.5)} of {duration(each)}"
+    evidence = f"{readable(longest)} takes {percent(share)} of the step, {count}"
+    if reached is not None:
+        evidence += f", at {percent(reached)} of what the device could do"
+    return Found(evidence, share * (1.0 - (reached or 0.0)))
+
+
 STEP_RULES: tuple[Rule, ...] = (
     _idle_rule(
         "HP201",
@@ -402,5 +436,19 @@ STEP_RULES: tuple[Rule, ...] = (
         needs_sound_device=True,
         saves="idle_cpu_operator_fraction",
         test=_on_the_cpu,
+    ),
+    Rule(
+        code="HP222",
+        title="One kernel takes most of the step",
+        meaning="A single kernel decides how long the step takes. It is far from the device's limits, or how far is "
+        "not known.",
+        advice="Tune or replace it: a fused or vendor kernel (attention, experts), tile sizes and layouts, shapes in "
+        "multiples of 8 to 64, lower precision. Record with record_shapes=True to see how far from the device's "
+        "limits it is.",
+        found_when=f"one compute kernel >= {{limit}} of the step, below {100 * AT_THE_ROOF:g} % of the roofline",
+        limit=0.3,
+        needs_sound_device=True,
+        saves="the kernel's share of the step, less what it takes at the roofline where that is known",
+        test=_one_kernel,
     ),
 )

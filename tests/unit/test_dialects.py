@@ -279,6 +279,7 @@ DEVICE_ROWS = {
         ("", "kernel", "__amd_rocclr_copyBuffer.kd", ""),
         ("", "kernel", "__amd_rocclr_fillBufferAligned", ""),
     ],
+    "mtia-wait": [("", "mtia_ccp_events", "event_wait", "")],
     "mtia-dma": [("", "mtia_ccp_events", "dma_request", ""), ("", "mtia_ccp_events", "wait_DMA", "")],
     "compute": [
         ("MME", "Kernel", "BatchGemm", "WB0_END"),
@@ -365,6 +366,7 @@ def test_device_kinds():
         "copy": DeviceKind.COPY,
         "hpu-other": DeviceKind.MARKER,
         "rocm-copy-kernel": DeviceKind.COPY,
+        "mtia-wait": DeviceKind.MARKER,
         "mtia-dma": DeviceKind.COPY,
         "compute": DeviceKind.COMPUTE,
     }

@@ -11,7 +11,7 @@ from builder import TraceBuilder
 import hpuprof
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
-from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow
+from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow, UtilisationRow
 from hpuprof.ranks.rank_tables import across_ranks
 from hpuprof.report.findings import find
 from hpuprof.report.rule import Context
@@ -29,7 +29,7 @@ def quiet(tmp_path_factory) -> RankPartial:
         at = 1000 * i
         b.step(i, at, 1000)
         for k in range(9):
-            b.kernel("gemm", at + 20 + 108 * k, 105, launch=at + 5 + 108 * k)
+            b.kernel(f"gemm_{k}", at + 20 + 108 * k, 105, launch=at + 5 + 108 * k)
     return b.reduce(tmp_path_factory.mktemp("quiet"))
 
 
@@ -57,7 +57,7 @@ def short(part: RankPartial, share: int) -> Case:
 
 
 def allocates(part: RankPartial, share: int) -> Case:
-    steps = [msgspec.structs.replace(s, wall_ns=WALL, blocked_alloc_ns=share) for s in part.steps]
+    steps = [msgspec.structs.replace(s, blocked_alloc_ns=share * s.wall_ns // WALL) for s in part.steps]
     return msgspec.structs.replace(part, steps=steps), {}, {}
 
 
@@ -77,6 +77,30 @@ def fills_memory(part: RankPartial, share: int) -> Case:
     return msgspec.structs.replace(part, memory=[row], file=file), {}, {}
 
 
+def one_kernel(part: RankPartial, share: int) -> Case:
+    wall = sum(s.wall_ns for s in part.steps if s.steady)
+    first, *others = part.kernels
+    return (
+        msgspec.structs.replace(part, kernels=[msgspec.structs.replace(first, total_ns=share * wall // WALL), *others]),
+        {},
+        {},
+    )
+
+
+def at_the_roof(part: RankPartial, left: int) -> Case:
+    """A kernel of half the step at so many thousandths less than its operator's roofline."""
+    part = one_kernel(part, 500)[0]
+    row = msgspec.convert(
+        dict.fromkeys(UtilisationRow.__struct_fields__)
+        | {"name": "aten::mm", "shape": "", "count_per_step": 1.0, "flops": 1, "device_per_step_ns": 1.0}
+        | BASE
+        | {"roofline_fraction": 1.0 - left / WALL},
+        UtilisationRow,
+    )
+    kernels = [msgspec.structs.replace(kernel, operator="aten::mm") for kernel in part.kernels]
+    return msgspec.structs.replace(part, kernels=kernels, utilisation=[row]), {}, {}
+
+
 @pytest.mark.parametrize(
     ("code", "case", "fires", "silent"),
     [
@@ -93,11 +117,22 @@ def fills_memory(part: RankPartial, share: int) -> Case:
         ("HP216", fills_memory, 901, 900),
         ("HP217", idles(Cause.FIRST_USE), 50, 49),
         ("HP220", idles(Cause.CPU_OPERATOR), 50, 49),
+        ("HP222", one_kernel, 300, 299),
+        ("HP222", at_the_roof, 301, 299),
     ],
 )
 def test_a_finding_fires_at_its_threshold_and_not_below(quiet, code, case, fires, silent):
     assert found(*case(quiet, fires)) == [code]
     assert found(*case(quiet, silent)) == []
+
+
+def test_a_kernel_saves_at_most_what_the_roofline_leaves(quiet):
+    (part, _, _) = at_the_roof(quiet, 400)
+    row = msgspec.convert(dict.fromkeys(RankRow.__struct_fields__) | BASE, RankRow)
+    main = [(row, part)]
+    [finding] = find(Context(main, {}, {}, across_ranks(main, clock="raw", manifest=None)))
+    assert finding.evidence.startswith("gemm_0 takes 50.0 % of the step, 1 run of 105.0 µs, at 60.0 % of what")
+    assert finding.share_fraction == pytest.approx(0.2)
 
 
 def test_an_allocator_that_takes_a_quarter_of_the_step_is_the_finding(quiet):
