@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION
 from hpuprof.analysis.window import ONCE
 from hpuprof.graph_mode.verdict import WORTH_TRYING
+from hpuprof.model.arrays import median
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.plan_rows import refused
 from hpuprof.model.prediction import GraphMode, Interval
@@ -21,6 +23,7 @@ from hpuprof.report.model import Finding
 from hpuprof.report.pause_lines import with_pauses
 from hpuprof.report.pauses import LOADING, PAUSES, Pause, find_pauses
 from hpuprof.report.rank_findings import name_of
+from hpuprof.what_if.uncertainty import unpack
 
 KEEP_PACE = "keep_pace"
 BALANCE = "balance"
@@ -31,6 +34,8 @@ ONE_RANK = "one_rank"
 _TITLE = "Let all ranks keep pace"
 _OCCURRENCE = ("start_ns", "dur_ns")
 """Columns of a row that are recorded times, and no parts of a step."""
+AS_LONG = 0.9
+"""A step of at least this share of the time between two batches of late workers holds their waits; by judgment."""
 LEAST = 0.01
 """Share of the step that an even job must save for a line of the plan."""
 
@@ -75,6 +80,8 @@ def plan_of(
     if now is not None:
         pauses = find_pauses(main) or list(logged)
         rows, pauses = _without_waits_for_workers(rows, pauses, part)
+        held_ns = _held_by_workers(main, pauses, now)
+        rows, now = [_sooner(row, held_ns) for row in rows], now - held_ns
         rows = with_pauses(rows, now, pauses, len({row.rank for row, _ in main}))
     return [msgspec.structs.replace(row, **lead.who) for row in _with_effects(rows, findings)]
 
@@ -91,6 +98,24 @@ def _without_waits_for_workers(
     codes = [] if others else [PAUSES.code]
     priced = msgspec.structs.replace(rows[at], mends=[*rows[at].mends, *codes])
     return [*rows[:at], priced, *rows[at + 1 :]], others
+
+
+def _held_by_workers(main: Main, pauses: Sequence[Pause], now: float) -> float:
+    """Return what waits for workers that are lines of their own hold of the step time `now` [ns].
+
+    The slowest rank sets a job's step time: with workers that set that rank's pace, its waits are in it.
+    """
+    found = [p for _, part in main if (p := part.prediction) is not None and p.waits_for_workers]
+    paced = max((float(median(unpack(p.loader_every))) for p in found), default=np.inf)
+    return sum(pause.cost_ns for pause in pauses if pause.cause == LOADING) if now >= AS_LONG * paced else 0.0
+
+
+def _sooner(row: PlanRow, ns: float) -> PlanRow:
+    """Return a row whose step times before and after are shorter by `ns`."""
+    times = {
+        f"{of}{end}_ns": getattr(row, f"{of}{end}_ns") for of in ("before", "after") for end in ("_low", "", "_high")
+    }
+    return msgspec.structs.replace(row, **{name: max(0.0, t - ns) for name, t in times.items() if t is not None})
 
 
 def _with_effects(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterator[PlanRow]:

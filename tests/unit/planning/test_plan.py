@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 from builder import TraceBuilder
 from click.testing import CliRunner
@@ -16,11 +17,15 @@ from hpuprof.planning.remedies import BY_NAME, REMEDIES
 from hpuprof.report.answering import first_sentence
 from hpuprof.report.job_plan import (
     _beside_other_ranks,
+    _held_by_workers,
     _keeping_pace,
     _of_all_ranks,
     _saved,
+    _sooner,
     _with_even_ranks,
 )
+from hpuprof.report.pauses import LOADING, Pause
+from hpuprof.what_if.uncertainty import SAMPLES, pack
 
 
 def rows_of(builder: TraceBuilder, folder, **options) -> dict[str, PlanRow]:
@@ -397,3 +402,30 @@ def test_of_two_overlapping_changes_of_like_gain_the_one_of_less_effort_goes_fir
     assert (first.remedy, second.remedy) == ("data_loading", "graphs")
     assert 0.8 * second.alone_ns < first.alone_ns < 0.95 * second.alone_ns, "graphs save more"
     assert second.gain_ns < 0.9 * second.alone_ns, "and part of it is the same"
+
+
+def waiting_in_turns(cost: float, cause: str = LOADING) -> Pause:
+    return Pause(cause, "", 4, 16, 4, (2,), 4 * cost, cost, cost, cost)
+
+
+@pytest.mark.parametrize(
+    ("late", "every", "cause", "held"),
+    [
+        (1.0, 70.0, LOADING, 30.0),  # the rank whose workers are late sets the job's 66: they are in it
+        (1.0, 80.0, LOADING, 0.0),  # a step that is shorter than its pace cannot hold its waits
+        (0.4, 70.0, LOADING, 0.0),  # workers more likely keep up
+        (1.0, 70.0, "garbage collection", 0.0),
+    ],
+)
+def test_a_step_that_holds_one_ranks_waits_for_workers_does_not_get_them_twice(tmp_path, late, every, cause, held):
+    part = loop().reduce(tmp_path)
+    seen = msgspec.structs.replace(part.prediction, loader_late=late, loader_every=pack(np.full(SAMPLES, every)))
+    main = [(None, part), (None, msgspec.structs.replace(part, prediction=seen))]
+    assert _held_by_workers(main, [waiting_in_turns(30.0, cause)], 66.0) == held
+
+
+def test_lines_of_a_step_without_waits_begin_and_end_earlier():
+    row = line(1, "graphs", 20.0)
+    sooner = _sooner(row, 30.0)
+    assert (sooner.before_ns, sooner.after_ns) == (max(0.0, row.before_ns - 30.0), max(0.0, row.after_ns - 30.0))
+    assert (sooner.gain_ns, sooner.alone_ns) == (row.gain_ns, row.alone_ns)
