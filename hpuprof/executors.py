@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct, field
 
 from hpuprof.errors import HpuprofError, InputError, MissingDependencyError, UsageError, install_command
-from hpuprof.messages import told
+from hpuprof.messages import one_line
 from hpuprof.worker_process import SERVING, WorkerDiedError, WorkerProcess, undisturbed
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def spare_core() -> bool:
     return cores() > 1 and not SERVING.is_set() and (processes is None or processes.parent_process() is None)
 
 
-def beside(work: Callable[[], T], *, worth: bool) -> Callable[[], T]:
+def in_background(work: Callable[[], T], *, worth: bool) -> Callable[[], T]:
     """Start work in a thread, where it is worth one and a core is free; return what waits for its result."""
     if not (worth and spare_core()):
         result = work()
@@ -230,7 +230,7 @@ class _Run(Generic[T, R]):
             try:
                 under_way[executor.submit(self.work, self.items[i])] = i
             except Exception as error:  # noqa: BLE001 whatever an executor raises when it is gone
-                self.reasons[i] = f"the executor accepts no work ({told(error)})"
+                self.reasons[i] = f"the executor accepts no work ({one_line(error)})"
                 left.append(i)
 
         try:
@@ -250,7 +250,7 @@ class _Run(Generic[T, R]):
                         ) from error
                     except Exception as error:  # noqa: BLE001 whatever an executor raises for lost work
                         closed = watch.closed()
-                        self.reasons[i] = _GONE if closed else f"its worker failed ({told(error)})"
+                        self.reasons[i] = _GONE if closed else f"its worker failed ({one_line(error)})"
                         # Dask's scheduler has already given the work of a KilledWorker to others.
                         given_up = type(error).__name__ == "KilledWorker"
                         if submitted[i] < SUBMISSIONS and not closed and not given_up:
@@ -330,7 +330,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
         client = Client(address, timeout=CONNECT_S, set_as_default=False, name="hpuprof")
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{address}: no Dask scheduler answers ({told(error)})", hint="start one, or leave out --scheduler"
+            f"{address}: no Dask scheduler answers ({one_line(error)})", hint="start one, or leave out --scheduler"
         ) from error
     try:
         yield client.get_executor(pure=False)

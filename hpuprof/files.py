@@ -142,12 +142,12 @@ def _remove_left(path: Path) -> None:
         for entry in left:
             # A file that was just made, or is just put in place, has no lock.
             if time.time() - entry.lstat().st_mtime > _UNTOUCHED_S:
-                with contextlib.suppress(OSError), _nobodys(entry):
+                with contextlib.suppress(OSError), _unheld(entry):
                     entry.unlink()
 
 
 @contextmanager
-def _nobodys(path: Path) -> Iterator[None]:
+def _unheld(path: Path) -> Iterator[None]:
     """Hold the lock of a file of this user that no process holds. Raises OSError for any other."""
     if path.lstat().st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "somebody else's", str(path))
@@ -229,5 +229,5 @@ def _remove_abandoned(place: Path) -> None:
         with contextlib.suppress(OSError):  # somebody else's, in use, or removed meanwhile
             if held.parent.is_symlink() or held.parent.stat().st_uid != os.geteuid():
                 continue
-            with _nobodys(held):
+            with _unheld(held):
                 shutil.rmtree(held.parent, ignore_errors=True)

@@ -62,7 +62,7 @@ codecs.register_error(SPELLED, _spell)
 
 
 def speak(stream: TextIO) -> None:
-    """Let a stream write what its encoding lacks in other signs, where it can be told to, rather than fail."""
+    """Let a stream write what its encoding lacks in other signs, where it can be one_line to, rather than fail."""
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors=SPELLED)
 
@@ -108,7 +108,7 @@ def _bare_match(found: re.Match[str]) -> str:
     return bare_address(address) + found[0][len(address) :]
 
 
-def told(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Return what another library's exception says as one short line: no secrets, no bytes of what a server sent."""
     text = " ".join((str(error).splitlines() or [""])[0].split())
     text = without_secrets(re.split(r"\bb['\"]", text, maxsplit=1)[0]).rstrip(" ,:=")

@@ -30,7 +30,7 @@ from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.workload import workload
 from hpuprof.efficiency.moving import moving_rows
 from hpuprof.efficiency.utilization import MAX_ROWS, Utilization
-from hpuprof.executors import beside
+from hpuprof.executors import in_background
 from hpuprof.families import FAMILIES
 from hpuprof.graph_mode.capturability import Capturability, capturability
 from hpuprof.graph_mode.predict import Replay, Settings
@@ -87,7 +87,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     row = _file_row(view, file, settings, timer)
     problems = degenerate(view)
     return_memory(rows_bytes)
-    judging = beside(lambda: _judge(view, row, settings), worth=rows_bytes >= _MANY_BYTES)
+    judging = in_background(lambda: _judge(view, row, settings), worth=rows_bytes >= _MANY_BYTES)
     operators, operator_count = operator_rows(view)
     kernels, kernel_count = kernel_rows(view)
     scopes, scope_count = scope_rows(view)
@@ -155,7 +155,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
                 *cut,
                 *judged.deep,
                 *critical.troubles,
-                *_told_of_timers(timer, row, settings),
+                *_timer_troubles(timer, row, settings),
                 *doubts(view),
             )
         ],
@@ -274,7 +274,7 @@ def _recorded_ns(steps: Steps) -> float:
     return float(np.mean(used.end - used.start)) if len(used) else 0.0
 
 
-def _told_of_timers(fitting: Timed | None, row: FileRow, settings: ReduceOptions) -> Iterator[Trouble]:
+def _timer_troubles(fitting: Timed | None, row: FileRow, settings: ReduceOptions) -> Iterator[Trouble]:
     """Yield which step time of another tool is used, and those that cannot be of these steps."""
     if settings.step_time_ns is not None:
         return

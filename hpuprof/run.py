@@ -138,11 +138,11 @@ def _one_run(files: Sequence[TraceFile], skipped: Sequence[Skipped], options: An
     chosen = options.run - 1 if options.run else newest_whole(recordings, worlds)
     by_run = [tuple(file for file, _ in run) for run in runs]
     mine = by_run.pop(chosen)
-    told = [Skipped("", _listed(recordings, worlds, chosen), explicit=False, runs=len(by_run))] if by_run else []
+    others = [Skipped("", _listed(recordings, worlds, chosen), explicit=False, runs=len(by_run))] if by_run else []
     return Run(
         mine,
         tuple(identify(mine, rank_from=options.rank_from)),
-        (*skipped, *told),
+        (*skipped, *others),
         options.rank_from,
         tuple(by_run),
     )
@@ -239,7 +239,7 @@ def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Calla
     logged = whole_run(run.logs)
     settings = replace(plan.settings, logged=logged.times)
     if settings.step_time_ns is None:
-        timers = find_timers(run.folders, besides=[file.path for file in every_file(run)])
+        timers = find_timers(run.folders, other_than=[file.path for file in every_file(run)])
         found = tuple((timer.step_ns, timer.spread_ns, f"{timer.tool}, {timer.path}") for timer in timers)
         settings = replace(settings, timers=found)
     plan = replace(plan, settings=settings)

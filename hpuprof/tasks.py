@@ -114,8 +114,8 @@ def _unreadable(file: TraceFile, error: OSError) -> FailedFile:
     if isinstance(error, FileNotFoundError):
         text = f"{shown(file.path)}: the file vanished after it was found"
         return FailedFile(path=file.name, message=text, hint="keep the traces in place while they are analyzed")
-    told = unreadable_trace(shown(file.path), error)
-    return FailedFile(path=file.name, message=told.message, hint=told.hint)
+    problem = unreadable_trace(shown(file.path), error)
+    return FailedFile(path=file.name, message=problem.message, hint=problem.hint)
 
 
 def _may_come_back(file: TraceFile, error: OSError) -> bool:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from hpuprof.messages import told
+from hpuprof.messages import one_line
 
 SERVING = threading.Event()
 """Set in a worker."""
@@ -203,5 +203,5 @@ def _done(tasks: IO[bytes]) -> bytes:
             packed = pickle.dumps((False, error, trace))
             pickle.loads(packed)  # noqa: S301
         except Exception:  # noqa: BLE001  errors of other packages may not survive it
-            return pickle.dumps((False, RuntimeError(told(error)), trace))
+            return pickle.dumps((False, RuntimeError(one_line(error)), trace))
         return packed

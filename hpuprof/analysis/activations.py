@@ -209,11 +209,11 @@ def _unmatched(trace: Trace, rest: Mask) -> _Queue:
 def _paired(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> _Queue:
     """Join a queue's activations to its calls by order."""
     group = _grouped(trace, numbered)
-    at = align(trace.host.start[called], group.start, _told_by_waits(trace, group, trace.host.start[called]))
+    at = align(trace.host.start[called], group.start, _known_from_waits(trace, group, trace.host.start[called]))
     return _Queue(group, np.where(at >= 0, called[np.maximum(at, 0)], -1) if len(called) else at, How.ORDER)
 
 
-def _told_by_waits(trace: Trace, group: _Group, calls: Ints) -> Ints:
+def _known_from_waits(trace: Trace, group: _Group, calls: Ints) -> Ints:
     """Return what waits tell `align`; `calls`: starts [ns].
 
     Of a wait beside which another thread launches, nobody knows whether that work is over at its end.

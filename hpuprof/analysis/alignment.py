@@ -30,7 +30,7 @@ def align(calls: Ints, activations: Ints, waited: Ints = NO_WAITS) -> Ints:
         first, last = max(0, -shift), min(many, made - shift)
         return bool((activations[first + shift : last + shift] >= calls[first:last]).all())
 
-    shift = _most_told(waited, low)
+    shift = _most_frequent(waited, low)
     if not (low <= shift < made and causal(shift)):
         shift = low
     if not causal(shift):
@@ -48,7 +48,7 @@ def align(calls: Ints, activations: Ints, waited: Ints = NO_WAITS) -> Ints:
     return result
 
 
-def _most_told(waited: Ints, otherwise: int) -> int:
+def _most_frequent(waited: Ints, otherwise: int) -> int:
     """Return what most waits say, and of several the largest."""
-    told, times = np.unique(waited, return_counts=True)
-    return int(told[np.lexsort((told, times))[-1]]) if len(told) else otherwise
+    shifts, times = np.unique(waited, return_counts=True)
+    return int(shifts[np.lexsort((shifts, times))[-1]]) if len(shifts) else otherwise

@@ -170,10 +170,10 @@ def _activations(trace: Trace, rows: Ints) -> _Found:
     issues = _issues(trace)
     issued = np.full(len(start), -1, dtype=np.int64)
     if len(issues) == len(start):
-        told = [trace.comms[int(trace.host.comm[i])] for i in issues.tolist()]
-        if all(not (a.op and b.op) or a.op == b.op for a, b in zip(notes, told, strict=True)):
+        issuers = [trace.comms[int(trace.host.comm[i])] for i in issues.tolist()]
+        if all(not (a.op and b.op) or a.op == b.op for a, b in zip(notes, issuers, strict=True)):
             # As many operators as calls, in the same order: they pair up.
-            notes = [_merge([a, b]) for a, b in zip(notes, told, strict=True)]
+            notes = [_merge([a, b]) for a, b in zip(notes, issuers, strict=True)]
             issued = trace.host.start[issues]
     return _Found(start, end, np.zeros(len(start), dtype=np.int64), notes, issued, start.copy(), timed=True)
 
@@ -210,12 +210,12 @@ def _on_host(trace: Trace) -> _Found | None:
     issues = _issues(trace)
     issued = np.full(len(rows), -1, dtype=np.int64)
     if len(issues) == len(rows) and (host.kind[issues] == HostKind.OP).all():
-        told = [trace.comms[int(host.comm[i])] for i in issues.tolist()]
+        issuers = [trace.comms[int(host.comm[i])] for i in issues.tolist()]
         if (
-            all(a.op == b.op for a, b in zip(notes, told, strict=True))
+            all(a.op == b.op for a, b in zip(notes, issuers, strict=True))
             and (host.start[issues] <= host.start[rows]).all()
         ):
-            notes = [_merge([a, b]) for a, b in zip(notes, told, strict=True)]
+            notes = [_merge([a, b]) for a, b in zip(notes, issuers, strict=True)]
             issued = host.start[issues]
     start = host.start[rows]
     return _Found(start, host.end[rows], _lanes(trace, host.track[rows]), notes, issued, start.copy(), timed=True)
@@ -282,17 +282,17 @@ def _merge(notes: list[CommNote]) -> CommNote:
     """Take each field from the first note that has it."""
     merged = notes[0]
     for note in notes[1:]:
-        told = {
+        more = {
             name: value
             for name, value in asdict(note).items()
             if getattr(merged, name) in (-1, "", (), False) and value not in (-1, "", (), False)
         }
-        if told:
-            merged = replace(merged, **told)
+        if more:
+            merged = replace(merged, **more)
     return merged
 
 
-_TOLD = attrgetter("op", "in_bytes", "out_bytes", "dtype", "group", "group_text", "group_size", "source", "target")
+_STATED = attrgetter("op", "in_bytes", "out_bytes", "dtype", "group", "group_text", "group_size", "source", "target")
 """What a note says of the kind of a call, but for the group's ranks."""
 
 
@@ -305,16 +305,16 @@ def _kinds(trace: Trace, notes: list[CommNote]) -> tuple[list[CallGroup], list[C
     lists: dict[int, tuple[int, ...]] = {}
     codes = []
     for note in notes:
-        key = (*_TOLD(note), id(note.ranks))
+        key = (*_STATED(note), id(note.ranks))
         if key not in by_note:
-            told = configured.get(note.group) or (
+            known = configured.get(note.group) or (
                 next(iter(configured.values())) if len(configured) == 1 else ("", "", ())
             )
             group = CallGroup(
-                name=note.group or told[0],
-                text=note.group_text or told[1],
-                ranks=_sorted_once(note.ranks or told[2], lists),
-                size=note.group_size if note.group_size > 0 else len(told[2]) or -1,
+                name=note.group or known[0],
+                text=note.group_text or known[1],
+                ranks=_sorted_once(note.ranks or known[2], lists),
+                size=note.group_size if note.group_size > 0 else len(known[2]) or -1,
             )
             kind = CallKind(
                 group=groups.setdefault(group, len(groups)),

@@ -66,11 +66,11 @@ def degenerate(view: RankView) -> list[Trouble]:
     real = device.kind != DeviceKind.MARKER
     if not real.any():
         unknown = sum(count for _, _, count in view.trace.health.unknown)
-        beside = f"; {unknown:,} rows are of a kind that is not known here" if unknown else ""
+        more = f"; {unknown:,} rows are of a kind that is not known here" if unknown else ""
         calls = int(any_of(trace.host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH)).sum())
         failed = f" for {calls:,} launches: recording the device failed"
         of = failed if calls and FAMILIES[trace.family].correlated else ""
-        return [Trouble("HP105", 1, f"the trace holds no device rows{of}{beside}")]
+        return [Trouble("HP105", 1, f"the trace holds no device rows{of}{more}")]
     found = []
     if not len(trace.host):
         found.append(Trouble("HP126", 1, "the trace holds no host rows"))
@@ -93,10 +93,10 @@ def degenerate(view: RankView) -> list[Trouble]:
     lost = [] if any(t.code == "HP106" for t in found) else _lost_rows(view)
     if (share := overlapping(trace)) > OVERLAPPING:
         found.append(Trouble("HP156", 1, f"rows of one stream overlap for {share:.0%} of the device's time"))
-    return found + lost + _beside_the_work(view) + _unrecorded(view, used)
+    return found + lost + _outside_the_work(view) + _unrecorded(view, used)
 
 
-def _beside_the_work(view: RankView) -> list[Trouble]:
+def _outside_the_work(view: RankView) -> list[Trouble]:
     """Find rows that come behind the steps that launched them, and a recording in which the program did nothing."""
     steps, found = view.steps, []
     if steps.late:

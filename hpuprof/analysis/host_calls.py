@@ -192,8 +192,8 @@ def _runtime_calls(view: RankRows, threads: Ints) -> tuple[Bytes8, Mask]:
         (HostCallKind.READ, hosts.copy_to_host, copies_to_host),
         (HostCallKind.UPLOAD, hosts.copy_to_device, copies_to_device),
     ):
-        told = any_of(names, [i for i in kinds_of(names)[0].tolist() if says(trace.names[i])])
-        kind[copies[known[copies] | told]] = made
+        by_name = any_of(names, [i for i in kinds_of(names)[0].tolist() if says(trace.names[i])])
+        kind[copies[known[copies] | by_name]] = made
     rows = np.flatnonzero(kind)
     inside = np.zeros(len(host), dtype=bool)
     inside[rows] = ~_outer(view, threads, rows)

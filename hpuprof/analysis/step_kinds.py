@@ -138,8 +138,8 @@ def _updates(trace: Trace, windows: Windows, launched: Launched) -> Mask | None:
     if isinstance(recorded, dict) and isinstance(numbers := recorded.get("steps_with_update"), list):
         every = recorded.get("accumulate_grad_batches")
         labels = {f"ProfilerStep#{number}" for number in numbers}
-        told = np.array([label in labels for label in windows.labels], dtype=bool)
-        return told if isinstance(every, int) and every > 1 else None
+        labeled = np.array([label in labels for label in windows.labels], dtype=bool)
+        return labeled if isinstance(every, int) and every > 1 else None
     host = trace.host
     runs = trace.named(lambda name: "zero_grad" not in name)[host.name]
     updates = counted(windows, host.start[(host.activity == Activity.OPTIMIZER) & runs]) > 0

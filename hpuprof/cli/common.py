@@ -55,7 +55,7 @@ class Source(Struct, frozen=True):
 
     def load_one(self) -> Run:
         """Find the traces of one run, and say on stderr which others are left out."""
-        return told_of_others(self.load())
+        return say_left_out(self.load())
 
     def analyzed(self, run: Run | None = None, **options: Any) -> Report:
         """Return the report, with progress on stderr; `options`: as for `api.analyze`."""
@@ -67,7 +67,7 @@ class Source(Struct, frozen=True):
             return api.analyze(run, rank_from=self.rank_from, jobs=self.jobs, progress=progress, **options, **scale)
 
 
-def told_of_others(run: Run) -> Run:
+def say_left_out(run: Run) -> Run:
     """Say on stderr which runs of the directory are left out, for a command that prints no diagnostics."""
     for skipped in run.skipped:
         if skipped.runs:

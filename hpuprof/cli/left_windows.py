@@ -57,7 +57,7 @@ def take_up_windows(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def hangs_in(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return what is to be said of ranks that wrote where they stood when no step came, and what cannot be read."""
-    from hpuprof.ingest.hangs import read_hangs, told_hangs
+    from hpuprof.ingest.hangs import hang_lines, read_hangs
 
     hangs, problems = read_hangs([path for path in paths if "://" not in path])
-    return told_hangs(hangs), problems
+    return hang_lines(hangs), problems

@@ -15,7 +15,7 @@ import click
 
 from hpuprof import errors
 from hpuprof._version import __version__
-from hpuprof.messages import speak, told, without_secrets
+from hpuprof.messages import one_line, speak, without_secrets
 
 GROUPS = {
     "Analyze": {
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             error.__traceback__ = None  # its frames hold what took the memory
             words = "not enough memory for these traces"
             return _fail(words, errors.MEMORY_HINT, "memory", errors.EXIT_INPUT, as_json=wants_json)
-        detail = told(error)
+        detail = one_line(error)
         hint = "please report it; HPUPROF_DEBUG=1 shows the traceback"
         return _fail(f"a bug in hpuprof {__version__}: {detail}", hint, "bug", errors.EXIT_BUG, as_json=wants_json)
 

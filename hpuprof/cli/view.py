@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpuprof.cli.common import progress_bar, run_option, told_of_others
+from hpuprof.cli.common import progress_bar, run_option, say_left_out
 from hpuprof.cli.helping import Command
 from hpuprof.files import scratch_folder
 from hpuprof.options import RANK_SOURCES
@@ -54,7 +54,7 @@ def command(
         if len(paths) == 1 and api.is_merged(paths[0]) and not (ranks or steps):
             timeline = Path(paths[0])
         else:
-            traces = told_of_others(api.load(list(paths), rank_from=rank_from, run=run))
+            traces = say_left_out(api.load(list(paths), rank_from=rank_from, run=run))
             with progress_bar(2 * len(traces), quiet=quiet) as progress:
                 merged = api.merge(traces, timeline, ranks=chosen, steps=steps, rank_from=rank_from, progress=progress)
             if not quiet:

@@ -356,10 +356,10 @@ def _differences(pair: Pair) -> list[str]:
             )
         if group.whole and group.data.headline.bound == "unknown":
             out.append(f"{side}: {group.data.headline.sentence}")
-    untold = [any(s.excluded and not s.standing for s in g.rows("steps")) for g in (pair.a, pair.b)]
-    if untold[0] != untold[1]:
+    unknown = [any(s.excluded and not s.standing for s in g.rows("steps")) for g in (pair.a, pair.b)]
+    if unknown[0] != unknown[1]:
         out.append(
-            f"{'A' if untold[0] else 'B'} is of a version whose means leave out slow steps that recur: analyze "
+            f"{'A' if unknown[0] else 'B'} is of a version whose means leave out slow steps that recur: analyze "
             "its traces again."
         )
     traced = [g.column("device_busy_ns") is not None for g in (pair.a, pair.b)]

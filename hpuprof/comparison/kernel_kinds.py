@@ -48,5 +48,5 @@ def kind_of_kernel(name: str, engine: str = "") -> str:
 @lru_cache(maxsize=4096)
 def type_of_kernel(name: str, dtype: str | None = None) -> str:
     """Return the type in which a kernel multiplies: fp8, 16 bits, tf32 or fp32; empty where nothing tells."""
-    told = dtype or name
-    return next((kind for kind, pattern in _TYPES if pattern.search(told)), "")
+    given = dtype or name
+    return next((kind for kind, pattern in _TYPES if pattern.search(given)), "")

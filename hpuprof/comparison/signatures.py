@@ -16,7 +16,7 @@ from hpuprof.analysis.workload import INFERENCE, SERVING
 from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.kernel_kinds import ATTENTION, CONVOLUTION, MATRIX, kind_of_kernel, type_of_kernel
 from hpuprof.comparison.result import Sign
-from hpuprof.comparison.signs import FELL, LEAST, Seen, counted, fewer, shared, told
+from hpuprof.comparison.signs import FELL, LEAST, Seen, counted, fewer, noted, shared
 from hpuprof.planning.remedies.fused_optimizer import OF_LISTS
 
 Find = Callable[[Seen], list[Sign]]
@@ -83,7 +83,7 @@ def _workers(seen: Seen) -> list[Sign]:
     workers = [any(_WORKERS in n for n in side) for side in (a, b)]
     fetching = seen.fell("fetching data", "input_ns")
     if before and not workers[0] and workers[1] and not after:
-        return _only(told(f"{_SINGLE} became {_WORKERS}"), fetching)
+        return _only(noted(f"{_SINGLE} became {_WORKERS}"), fetching)
     return [] if after else _with(seen.fell("waiting for loader workers", "blocked_loader_ns"))
 
 
@@ -259,7 +259,7 @@ def _graphs(seen: Seen) -> list[Sign]:
     if not modes[1] or modes[0]:
         return []
     operators = fewer("operators", *seen.counts("operators", lambda _: True))
-    return _only(replays or told("the step is replayed from graphs"), operators)
+    return _only(replays or noted("the step is replayed from graphs"), operators)
 
 
 def _graph_kernels(seen: Seen) -> list[Sign]:
@@ -290,7 +290,7 @@ def _finding(code: str, what: str) -> Find:
     def find(seen: Seen) -> list[Sign]:
         a, b = ({f.code for f in group.data.findings} for group in _sides(seen))
         alike = seen.pair.a.ranks == seen.pair.b.ranks and len(seen.pair.a.ranks) > 1
-        return [told(f"{what} ({code}) in A, not in B")] if alike and code in a and code not in b else []
+        return [noted(f"{what} ({code}) in A, not in B")] if alike and code in a and code not in b else []
 
     return find
 

@@ -125,6 +125,6 @@ def shared(what: str, a: float, b: float) -> Sign:
     return Sign(what=what, a=a, b=b, unit="fraction", text=f"{what}: {100 * a:.0f} % → {100 * b:.0f} %")
 
 
-def told(text: str) -> Sign:
+def noted(text: str) -> Sign:
     """Return a sign that is no number."""
     return Sign(what=text, text=text)

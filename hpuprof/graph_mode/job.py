@@ -79,7 +79,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def of_other_runs(self, times: Floats) -> Floats:
         """Return samples of a step time as other runs than the recorded one have it [ns]."""
-        return of_other_runs(times, told=self.lead.base != "profiled")
+        return of_other_runs(times, known=self.lead.base != "profiled")
 
     @cached_property
     def behind(self) -> Floats:

@@ -118,8 +118,8 @@ def _values(context: Context) -> Iterator[Occurrence]:
     returns = value & ~((above >= 0) & aten[context.op_name[np.maximum(above, 0)]])
     reads = np.flatnonzero(calls.counted & (context.hit >= 0) & (calls.of(HostCallKind.READ) | calls.waiting))
     hit, waits = context.hit[reads], calls.waiting[reads]
-    told = value[hit] & (waits | returns[hit])
-    reads, hit, waits = reads[told], hit[told], waits[told]
+    matched = value[hit] & (waits | returns[hit])
+    reads, hit, waits = reads[matched], hit[matched], waits[matched]
     local = np.flatnonzero(returns & context.path[nesting.rows[hits.position]])
     local = hits.position[local[~np.isin(local, hit)]]
     phase = context.placement.of(nesting.track[local], nesting.start[local]).phase
@@ -268,15 +268,15 @@ def _scalars(context: Context, stream: Tokens) -> Iterator[Occurrence]:
         if len(cut):
             changes[cut[0] :] = False
         for column in np.flatnonzero(changes).tolist():
-            told = _changing_scalar(trace, detail[table[:, column]])
-            if told:
+            change = _changing_scalar(trace, detail[table[:, column]])
+            if change:
                 name = trace.names[int(context.op_name[table[0, column]])]
-                found.setdefault((name, told), []).extend(table[:, column].tolist())
+                found.setdefault((name, change), []).extend(table[:, column].tolist())
     merged: dict[str, tuple[str, list[int]]] = {}
-    for (name, told), rows in found.items():
-        merged.setdefault(name, (told, []))[1].extend(rows)
-    for name, (told, rows) in sorted(merged.items()):
-        text = f"`{name}` takes a different number in other steps ({told})"
+    for (name, change), rows in found.items():
+        merged.setdefault(name, (change, []))[1].extend(rows)
+    for name, (change, rows) in sorted(merged.items()):
+        text = f"`{name}` takes a different number in other steps ({change})"
         yield context.operators("HP313", name, text, np.array(sorted(rows), dtype=np.int64))
 
 

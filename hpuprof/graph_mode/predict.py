@@ -76,7 +76,7 @@ class Replay(msgspec.Struct, frozen=True, eq=False):
     drawn: Drawn
     weights: Floats  # of the steps, shape (samples, steps)
     base: Floats  # step time now [ns], shape (samples,)
-    told: bool  # whether `base` is known
+    base_known: bool  # whether `base` is known
     loader: Loader | None  # data-loader workers
 
 

@@ -150,9 +150,9 @@ def module_shapes(view: RankView, calls: ModuleCalls, hits: OpHits) -> list[Modu
     out = []
     low, stop = own.low.tolist(), (own.low + length).tolist()
     groups = (starts, calls_each, calls.module[wanted[starts]], known, constant)
-    for first, count, module, told, alike in zip(*(column.tolist() for column in groups), strict=True):
+    for first, count, module, has_shapes, alike in zip(*(column.tolist() for column in groups), strict=True):
         which = wanted[first : first + count]
-        if not told:
+        if not has_shapes:
             out.append(ModuleShapes(module, which, [], trace, []))
         elif alike:
             out.append(ModuleShapes(module, which, [0] * count, trace, [mine[low[first] : stop[first]]]))

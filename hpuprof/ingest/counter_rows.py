@@ -27,8 +27,8 @@ class CounterNotes:
         """Add rows and their stamps, ns; return which of them say no number."""
         values = np.array([_number(event) for event in events])
         found = np.isfinite(values)
-        told = [event for event, good in zip(events, found.tolist(), strict=True) if good]
-        codes = self._counters.codes([(str(event.pid), str(event.name)) for event in told])
+        finite = [event for event, good in zip(events, found.tolist(), strict=True) if good]
+        codes = self._counters.codes([(str(event.pid), str(event.name)) for event in finite])
         self._columns.add(time=time[found], counter=codes, value=values[found])
         lost: Mask = ~found
         return lost

@@ -24,7 +24,7 @@ from hpuprof.files import cannot_read
 from hpuprof.ingest.listing import Found, find
 from hpuprof.ingest.location import base_name, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
-from hpuprof.ingest.runs import Recorded, Recording, recorded_in, told_apart
+from hpuprof.ingest.runs import Recorded, Recording, recorded_in, separate_runs
 from hpuprof.ingest.source import is_gzip, read_head, read_tail
 from hpuprof.naming import CONVERTED_KEY, METADATA_KEY, SUFFIXES, NameParts, is_trace_name, natural, parse_name
 
@@ -285,7 +285,7 @@ def runs_among(files: Sequence[TraceFile], *, rank_from: str = "auto") -> list[l
     recordings = [_recording(file, who) for file, who in zip(files, _ranked(files, rank_from), strict=True)]
     runs = [list(range(len(files)))]
     if rank_from != "order" and len(files) > 1:
-        runs = told_apart(_with_late_steps(files, recordings))
+        runs = separate_runs(_with_late_steps(files, recordings))
     return [[(files[i], recordings[i]) for i in sorted(run)] for run in runs]
 
 

@@ -134,7 +134,7 @@ def _files(paths: Iterable[str | Path]) -> list[Path]:
     return sorted(found)
 
 
-def told_hangs(hangs: list[Hang]) -> list[str]:
+def hang_lines(hangs: list[Hang]) -> list[str]:
     """Say which rank is missing from which collective and where it stands, the most telling first."""
     if not hangs:
         return []

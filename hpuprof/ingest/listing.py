@@ -212,8 +212,8 @@ def _listed(system: Any, root: str, suffixes: tuple[str, ...], *, under: str, we
     stem = root.rstrip("/") + "/"
     closed: list[tuple[str, str]] = []
     names = _walk(system, stem if web else root, closed) if _lists_by_folder(system) else system.find(root)
-    told = [(str(name), "") for name in names]
-    for name, problem in sorted(told + closed):
+    found = [(str(name), "") for name in names]
+    for name, problem in sorted(found + closed):
         # Some file systems list names with a leading slash that the root lacks, or the other way round.
         at = name.find(stem.strip("/") + "/")
         relative = name[at + len(stem.strip("/")) + 1 :] if at >= 0 else name

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from hpuprof.errors import MissingDependencyError, UsageError
 from hpuprof.files import install_protocol, open_regular
-from hpuprof.messages import bare_address, told, without_secrets
+from hpuprof.messages import bare_address, one_line, without_secrets
 
 BLOCK_BYTES = 4 << 20
 """Size of one request for a remote file."""
@@ -112,7 +112,7 @@ def _as_os_error(error: Exception, location: str) -> OSError:
         return FileNotFoundError(errno.ENOENT, "no such file")  # fsspec's own text is only the address
     if isinstance(error, OSError) and error.errno and error.strerror:
         return kind(error.errno, without_secrets(error.strerror.replace(location, shown(location))))
-    text = told(error)
+    text = one_line(error)
     return kind(text.removeprefix("OSError: ") if type(error) is OSError else text)
 
 
@@ -129,13 +129,13 @@ def file_system(location: str) -> tuple[Any, str]:
         system, path = fsspec.core.url_to_fs(location, **(_patience() if kind in WEB else {}))
     except ImportError as error:
         raise MissingDependencyError(
-            f"{shown(location)}: reading {kind}:// needs a package: {told(error)}",
+            f"{shown(location)}: reading {kind}:// needs a package: {one_line(error)}",
             hint=install_protocol(kind),
         ) from error
     except ValueError as error:
         known = ", ".join(sorted({"s3", "gs", "abfs", "hdfs", "http", "https", "memory", "file"}))
         raise UsageError(
-            f"{shown(location)}: {told(error)}", hint=f"use a protocol of fsspec, such as {known}"
+            f"{shown(location)}: {one_line(error)}", hint=f"use a protocol of fsspec, such as {known}"
         ) from error
     return system, path
 
@@ -241,13 +241,13 @@ def state(location: str | Path) -> State:
         return _state_of(system.info(inner))
 
 
-def _state_of(told: dict[str, Any]) -> State:
-    tag = next((str(told[key]) for key in _TAGS if told.get(key)), "")
-    when = next((told[key] for key in _TIMES if told.get(key)), None)
+def _state_of(properties: dict[str, Any]) -> State:
+    tag = next((str(properties[key]) for key in _TAGS if properties.get(key)), "")
+    when = next((properties[key] for key in _TIMES if properties.get(key)), None)
     stamp = 0
     if isinstance(when, datetime):
         stamp = int(when.timestamp() * 1e9)
     elif isinstance(when, (int, float)) and not isinstance(when, bool):
         stamp = int(when * 1e9)
     # A time in words serves as well as a number: only changes count.
-    return State(int(told.get("size") or 0), stamp, tag or (when if isinstance(when, str) else ""))
+    return State(int(properties.get("size") or 0), stamp, tag or (when if isinstance(when, str) else ""))

@@ -66,7 +66,7 @@ class Normalizer:
         self.waits: Counter[int] = Counter()  # categories of waits that are calls
         self.targets = bytearray()  # by category code; not copied per piece
         self.cat_rows: list[int] = []
-        self.told = array("i")  # by track code: category of rows without one, -1 for none
+        self.by_process = array("i")  # by track code: category of rows without one, -1 for none
         self.pauses = Columns("start", "dur")  # of the profiler
         self.marks = Columns("track", "time", "begins", "name", "cat")
         self.memory = MemoryNotes()
@@ -181,10 +181,10 @@ class Normalizer:
     def _by_process(self, slices: Slices, cats: Codes) -> Codes:
         """Return the categories, those of rows without one by their process, where that tells."""
         track = slices.tracks(self.tracks)
-        for pid, _ in self.tracks.since(len(self.told)):
+        for pid, _ in self.tracks.since(len(self.by_process)):
             category = CATEGORY_OF_PROCESS.get(self._process_name(pid) or pid)
-            self.told.append(self.cats[category] if category else -1)
-        known = np.frombuffer(self.told, dtype=np.int32)[track]
+            self.by_process.append(self.cats[category] if category else -1)
+        known = np.frombuffer(self.by_process, dtype=np.int32)[track]
         return np.where((cats == self.cats[""]) & (known >= 0), known, cats)
 
     def _add_host(self, slices: Slices, rows: dict[str, npt.NDArray[Any]]) -> None:

@@ -45,9 +45,9 @@ class Timer(Struct, frozen=True):
     path: str
 
 
-def find_timers(folders: Sequence[Path], *, besides: Collection[str]) -> list[Timer]:
-    """Return the step times in files of folders; traces (`besides`) and files that give none are left out."""
-    traces = {Path(path).resolve() for path in besides}
+def find_timers(folders: Sequence[Path], *, other_than: Collection[str]) -> list[Timer]:
+    """Return the step times in files of folders; traces (`other_than`) and files that give none are left out."""
+    traces = {Path(path).resolve() for path in other_than}
     files = [file for folder in folders for file in _small_files(folder, traces)]
     return [timer for file in files if (timer := _timer(file)) is not None]
 
@@ -115,11 +115,11 @@ def _trainer_state(text: str) -> tuple[float, float] | None:
 
 
 def _serving_benchmark(text: str) -> tuple[float, float] | None:
-    told = [name for name in ("median_itl_ms", "median_tpot_ms") if name in text]
-    for line in (text, *reversed(text.splitlines()[-8:])) if told else ():
+    given = [name for name in ("median_itl_ms", "median_tpot_ms") if name in text]
+    for line in (text, *reversed(text.splitlines()[-8:])) if given else ():
         found = _document(line)
         if isinstance(found, dict):
-            for name in told:
+            for name in given:
                 if _positive(found.get(name)):
                     return 1e6 * found[name], 0.0
     return None

@@ -121,7 +121,7 @@ def recorded_in(head: bytes, tail: bytes = b"") -> Recorded:
     )
 
 
-def told_apart(recordings: Sequence[Recording]) -> list[list[int]]:
+def separate_runs(recordings: Sequence[Recording]) -> list[list[int]]:
     """Return the runs as indices of recordings, in order of time; recordings without a time come first.
 
     Ranks are of one run where they recorded at the same time; two runs that did, or whose times are not known, are

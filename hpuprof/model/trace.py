@@ -255,8 +255,8 @@ class Trace(Struct, frozen=True, eq=False, dict=True):
     @property
     def device_memory_bytes(self) -> int | None:
         """What the header tells of the first device's memory; None where that is nothing or no size."""
-        told = self.first_device.get("totalGlobalMem")
-        return int(told) if isinstance(told, (int, float)) and 0 < told < 2**62 else None
+        size = self.first_device.get("totalGlobalMem")
+        return int(size) if isinstance(size, (int, float)) and 0 < size < 2**62 else None
 
     @cached_property
     def end_ns(self) -> int:

@@ -72,10 +72,10 @@ def refused(refusal: Refusal) -> list[PlanRow]:
     return [_row(remedy, refusal.reason, refusal.why, refusal.need) for remedy in REMEDIES]
 
 
-def not_by_call(situation: Situation, off: float | None, told: Collection[str]) -> Iterator[PlanRow]:
+def not_by_call(situation: Situation, off: float | None, listed: Collection[str]) -> Iterator[PlanRow]:
     """Yield the remedies that need the steps call by call, where the recording does not give them.
 
-    `off`: the error of replaying them launch by launch; None where they cannot be; `told`: names of those that have a
+    `off`: the error of replaying them launch by launch; None where they cannot be; `listed`: names of those that have a
     row.
     """
     if situation.calls is not None:
@@ -91,14 +91,14 @@ def not_by_call(situation: Situation, off: float | None, told: Collection[str]) 
         reason, needs = "not_explained", "A recording of more steps."
     for remedy in REMEDIES:
         known = remedy.by_recipe and isinstance(situation.model, RecipeModel)
-        if remedy.by_call and not known and remedy.name not in told:
+        if remedy.by_call and not known and remedy.name not in listed:
             yield _row(remedy, reason, why, needs or (remedy.needs if reason != NO_PLACE[0] else ""))
 
 
-def without_place(situation: Situation, told: Collection[str]) -> Iterator[PlanRow]:
-    """Yield the remedies for which the steps hold no place; `told`: names of those that have a row."""
+def without_place(situation: Situation, listed: Collection[str]) -> Iterator[PlanRow]:
+    """Yield the remedies for which the steps hold no place; `listed`: names of those that have a row."""
     for remedy in REMEDIES:
-        if remedy.name not in told:
+        if remedy.name not in listed:
             reason, why, *needs = NO_PLACE if remedy.absent is None else remedy.absent(situation)
             yield _row(remedy, reason, why, needs[0] if needs else "")
 

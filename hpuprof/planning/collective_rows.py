@@ -23,7 +23,7 @@ from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import Wait
 
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
-SLOWER_BESIDE = 0.35
+SLOWER_ALONGSIDE = 0.35
 """How much longer a collective and what runs beside it may take: Daydream (ATC'20) saw 34 % for NCCL."""
 
 

@@ -77,7 +77,7 @@ def plan_rows(
     situation = Situation(replay.model, replay.regions, decision.answer, replay.loader, measured)
     wished, unknown = shortened_parts(situation, chosen)
     found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
-    told = partial.prediction is not None and partial.prediction.base != "profiled"
+    base_known = partial.prediction is not None and partial.prediction.base != "profiled"
     plan = Plan(
         pricing,
         situation,
@@ -85,7 +85,7 @@ def plan_rows(
         found,
         decision,
         family,
-        told,
+        base_known,
         _alike(partial, len(pricing.base)),
     )
     off = partial.prediction.fell_back if partial.prediction is not None else None
@@ -160,7 +160,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     priced: list[Priced]
     decision: Decision
     family: str
-    told: bool  # whether the step time without the profiler is known
+    base_known: bool  # whether the step time without the profiler is known
     alike: Floats  # factor from the step that was recorded to those that were not, samples; 1 with several
 
     def rows(self, chosen: Sequence[str]) -> Iterator[PlanRow]:
@@ -169,7 +169,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         pricing = self.pricing
         done: list[Change] = []
         before, share = pricing.base, np.ones(len(pricing.base))
-        told_before = of_other_runs(before, told=self.told)
+        stated_before = of_other_runs(before, known=self.base_known)
         for order, priced in enumerate(taken, 1):
             done.append(priced.change)
             with_it = np.maximum(priced.share, priced.least) if order == 1 else pricing.share(done)
@@ -179,21 +179,21 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             after = np.maximum(before - gain, least)
             # What the verdict says of graphs allows for steps that were not recorded.
             known = self.alike if order > 1 or self._verdict(priced) is None else np.ones(len(after))
-            told_after = np.maximum(of_other_runs(after, told=self.told) * known, least)
+            stated_after = np.maximum(of_other_runs(after, known=self.base_known) * known, least)
             row = self._row(priced, after=after if order == 1 else None, known=known)
             saved = (before - after) * known
-            gain_columns = _columns("gain", _about(saved, float(median(told_before) - median(told_after))))
+            gain_columns = _columns("gain", _about(saved, float(median(stated_before) - median(stated_after))))
             yield msgspec.structs.replace(
                 row,
                 order=order,
-                **_columns("before", interval(told_before)),
-                **_columns("after", interval(told_after)),
+                **_columns("before", interval(stated_before)),
+                **_columns("after", interval(stated_after)),
                 **gain_columns,
                 p_gain=float(np.mean(saved > 0.0)),
                 after=self._needed(taken[: order - 1], priced, row.alone_ns, gain_columns["gain_ns"]),
                 then=pricing.sets_the_step(done),
             )
-            before, told_before, share = after, told_after, with_it
+            before, stated_before, share = after, stated_after, with_it
         rest = [p for p in self.priced if p not in taken]
         for priced in sorted(rest, key=lambda p: float(median(p.share))):
             excluded = any(_together(priced.change, change) for change in done)
@@ -285,25 +285,25 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         best, clearing = WORTH, {name for p in open_ones for name in p.change.after}
         for candidate in sorted(open_ones, key=lambda p: float(median(p.share)) * WEIGHT[p.remedy.effort]):
             changes, weight = [*done, candidate.change], WEIGHT[candidate.remedy.effort]
-            told = self._told(candidate, first=not done)
+            by_verdict = self._by_verdict(candidate, first=not done)
             try:
                 least = WORTH if candidate.remedy.name in clearing else max(WORTH, BOUND_FIRST * best * weight)
-                if told is None and float(median(share - few.best_share(changes))) < least:
+                if by_verdict is None and float(median(share - few.best_share(changes))) < least:
                     continue
                 with_it = few.share(changes)
             except CrosswiseError:
                 continue
-            samples = share - with_it if told is None else told[::FEW]
+            samples = share - with_it if by_verdict is None else by_verdict[::FEW]
             found = float(median(samples)), candidate, with_it, samples
             best = max(best, _worth(found))
             yield found
 
     def _gained(self, priced: Priced, share: Floats, *, first: bool) -> Floats:
         """Return samples of the share of the step time that a change gains; `share`: by its play."""
-        told = self._told(priced, first=first)
-        return np.minimum(share * self.pricing.error, 1.0) if told is None else told
+        by_verdict = self._by_verdict(priced, first=first)
+        return np.minimum(share * self.pricing.error, 1.0) if by_verdict is None else by_verdict
 
-    def _told(self, priced: Priced, *, first: bool) -> Floats | None:
+    def _by_verdict(self, priced: Priced, *, first: bool) -> Floats | None:
         """Return what the verdict says that graphs gain, if they come first; None for other changes."""
         speedup = self._verdict(priced)
         return None if speedup is None or not first else np.minimum(1.0 - 1.0 / speedup, self._ceiling(priced))
@@ -356,7 +356,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             after = base * (1.0 - self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True))
         saved = (base - after) * (1.0 if known is None else known)
         alone = _columns("alone", _about(saved, float(median(base) - median(after))))
-        alone |= _columns("before", interval(of_other_runs(base, told=self.told)))
+        alone |= _columns("before", interval(of_other_runs(base, known=self.base_known)))
         return msgspec.structs.replace(row, **alone, p_gain=float(np.mean(saved > 0.0)))
 
 

@@ -74,11 +74,11 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         part, typed, matrix_type = _by_engine(view, program)
         inside |= matrix_type
         for i in np.flatnonzero(computes & fit & (inside | (around >= 0))).tolist():
-            told = known.work[int(known.kind[around[i]])] if around[i] >= 0 else None
+            outer = known.work[int(known.kind[around[i]])] if around[i] >= 0 else None
             # A compiler casts: the type that the engine worked in goes before that of the operator's inputs.
-            if matrix_type[i] if typed[i] else told.dtype == "fp32" if told is not None else single[i]:
+            if matrix_type[i] if typed[i] else outer.dtype == "fp32" if outer is not None else single[i]:
                 rows.append(i)
-                work.append(told)
+                work.append(outer)
         follows = no_half & _named(trace.names, kernel, _FOLLOWS.search)
         follows &= computes & of.in_model[program.call]
         follows[rows] = False
@@ -98,10 +98,10 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         fit = (program.kind == DeviceKind.COMPUTE) & ~_named(trace.names, kernel, _POINTWISE.search)
         linear = _named(trace.names, trace.host.name[nesting.rows[known.position]], _LINEAR.match)
         for i in np.flatnonzero(fit & (around >= 0)).tolist():
-            told = known.work[int(known.kind[around[i]])]
-            if linear[around[i]] and told is not None and told.dtype in ("bf16", "fp16") and told.bytes is not None:
+            outer = known.work[int(known.kind[around[i]])]
+            if linear[around[i]] and outer is not None and outer.dtype in ("bf16", "fp16") and outer.bytes is not None:
                 rows.append(i)
-                work.append(told)
+                work.append(outer)
         names = [trace.names[int(kernel[i])] for i in rows]
         return cls(np.array(rows, dtype=np.int64), work, names, peak, np.ones(len(rows)), np.zeros(0, dtype=np.int64))
 

@@ -194,8 +194,8 @@ def _assemble(
     parts: list[tuple[Ints, Ints, Ints]] = []  # collective, rank, call
     kind, slot_of, expected = ([np.empty(0, dtype=np.int64)] for _ in range(3))
     base, mismatched = 0, []
-    told: dict[tuple[str, int, str], int] = {}
-    said = np.array([told.setdefault((k.op, k.bytes, k.dtype), len(told)) for k in kinds], dtype=np.int64)
+    stated: dict[tuple[str, int, str], int] = {}
+    said = np.array([stated.setdefault((k.op, k.bytes, k.dtype), len(stated)) for k in kinds], dtype=np.int64)
     order = sorted(by_group, key=lambda g: (groups[g].ranks, groups[g].name, groups[g].text, groups[g].peers))
     for group in order:
         sequences = by_group[group]

@@ -180,9 +180,9 @@ def _idle_host(line: Line, by: Floats) -> Floats:
 
 
 def _cures(
-    lines: Sequence[Line], suspect: Suspect, totals: Floats, besides: Sequence[int] = ()
+    lines: Sequence[Line], suspect: Suspect, totals: Floats, no_donors: Sequence[int] = ()
 ) -> list[dict[int, Floats]]:
-    """Return for each variant the factors of the lines that change. `besides`: ranks that are no donors either."""
+    """Return for each variant the factors of the lines that change. `no_donors`: ranks that are no donors either."""
     if suspect.kind == "link":
         by = {c: min(1.0, 1 / slower) for c, slower in suspect.slower}
         cured = {}
@@ -195,7 +195,7 @@ def _cures(
         return [cured]
     out: list[dict[int, Floats]] = [{} for _ in DONORS]
     for r in suspect.ranks:
-        pool = _pool(lines, r, {*suspect.ranks, *besides}, totals)
+        pool = _pool(lines, r, {*suspect.ranks, *no_donors}, totals)
         usual, turn = _usual(lines, r, pool), suspect.ranks.index(r)
         for variant, at in enumerate(DONORS):
             donor = pool[(int(at * len(pool)) + turn) % len(pool)]

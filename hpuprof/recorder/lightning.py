@@ -174,7 +174,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         self._log: ActionLog | None = None
         self._off = False  # after an error outside any engine
         self._routes: dict[str, Callable[[], None] | None] = {}  # by action
-        self._told = False
+        self._said = False
         self._given_dirpath = dirpath
         self._torch_options = TorchOptions(experimental_config, execution_trace_observer, verbose=export_to_flame_graph)
         # Lightning calls `teardown()` even if a check below raises; it needs only the above.
@@ -221,7 +221,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
     def setup(self, stage: Any, local_rank: int | None = None, log_dir: str | None = None) -> None:
         """Begin a stage (fit, validate, test, predict): forget the recordings of the stage before."""
         self._finish()
-        self._engines, self._off, self._told = {}, False, False
+        self._engines, self._off, self._said = {}, False, False
         self._events.clear()
         self._answers = end_of_fit.Answers()
         self.dirpath = self._given_dirpath  # each trainer has its own log directory
@@ -461,9 +461,9 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         elif self._user_schedule is not None:
             refused = "actions outside a Trainer have no steps, so a schedule would record nothing; omit it"
         if refused:
-            if not self._told:
+            if not self._said:
                 tell(refused)
-            self._told = True
+            self._said = True
             return
         engine = self._engine("")
         engine.whole, engine.windows, engine.schedule = True, True, _one_stretch
@@ -555,9 +555,9 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
     def _answer(self) -> None:
         """Print the stage's answer once: for the training loop of a fit, else for the only loop."""
         engine = self._engines.get(TRAINING if self._stage == "fit" else f"{_LOOPS.get(self._stage or '')}_step")
-        if not self._analyze or self._told or engine is None:
+        if not self._analyze or self._said or engine is None:
             return
-        self._told = True
+        self._said = True
         self._finish()
         trainer = self._trainer
         fit = self._stage == "fit"  # the loggers of other stages are closed by now

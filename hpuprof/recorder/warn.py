@@ -16,7 +16,7 @@ _NOT_THE_USERS = {
     "contextlib",
     "jsonargparse",
 }
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 class Line(NamedTuple):
@@ -51,6 +51,6 @@ def tell(text: str, category: type[Warning] = UserWarning, *, at: Line | None = 
 
 def tell_once(text: str) -> None:
     """Warn once per process."""
-    if text not in _told:
-        _told.add(text)
+    if text not in _warned:
+        _warned.add(text)
         tell(text)

@@ -25,7 +25,7 @@ _AHEAD_STEPS = 3
 _LOOKS = 10  # the fastest of them counts: it may be as fast again
 _HANGS = 3  # reports of one recording
 _SIGNAL_STEPS = 6
-_NOBODYS = (signal.SIG_DFL, signal.SIG_IGN)
+_NO_HANDLER = (signal.SIG_DFL, signal.SIG_IGN)
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Watch:
     def listen(self, name: str) -> None:
         """Take a signal for a request, in the main thread; a handler of the program's own stays."""
         number = getattr(signal, name)
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) in _NOBODYS:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) in _NO_HANDLER:
             self._signal = number
             signal.signal(number, self._on_signal)
         else:

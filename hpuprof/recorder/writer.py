@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from hpuprof.errors import OutputError
 from hpuprof.files import install_protocol, put_in_place, scratch_folder, unwritable
-from hpuprof.messages import told
+from hpuprof.messages import one_line
 from hpuprof.naming import METADATA_KEY, SPOOL, is_trace_name, parse_name
 from hpuprof.recorder.named_actions import Span
 from hpuprof.recorder.warn import Line, tell
@@ -117,7 +117,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
         fs, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
         raise OutputError(
-            f"{url}: writing to {kind}:// needs a package: {told(error)}", hint=install_protocol(kind)
+            f"{url}: writing to {kind}:// needs a package: {one_line(error)}", hint=install_protocol(kind)
         ) from None
     return fs, str(path).rstrip("/")
 

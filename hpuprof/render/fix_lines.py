@@ -6,7 +6,7 @@ from hpuprof.model.answer import Fix
 from hpuprof.report.model import Finding, Report
 
 
-def told(finding: Finding) -> str:
+def sentence_of(finding: Finding) -> str:
     """Return a finding as a sentence."""
     return f"{finding.code} {finding.title}: {finding.evidence}."
 

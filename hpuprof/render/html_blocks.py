@@ -22,7 +22,7 @@ from hpuprof.report.recordings import lead_recording
 
 def tiles(report: Report) -> list[Tile]:
     """Return the numbers shown beside the headline; unknown ones of the device are shown as unknown."""
-    found = shown.told(report, TILES)[:6]
+    found = shown.reported(report, TILES)[:6]
     return [Tile(spec.name, spec.label.strip(), measured(metric.value, metric.unit)) for spec, metric in found]
 
 
@@ -30,7 +30,7 @@ def budget_table(report: Report) -> HtmlTable:
     """Return the step budget; each label carries its definition."""
     rows = tuple(
         (Cell(spec.label, spec.name, metric.definition), Cell(measured(metric.value, metric.unit), metric.value))
-        for spec, metric in shown.told(report, BUDGET)
+        for spec, metric in shown.reported(report, BUDGET)
     )
     columns = (Column("part of the step"), Column("value", number=True))
     return HtmlTable("budget", "Step budget", columns, rows, f"Over {report.headline.population}.")

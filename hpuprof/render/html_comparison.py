@@ -100,12 +100,12 @@ def _sorted_times(c: Comparison) -> HtmlTable | None:
 
 def _terms(c: Comparison) -> list[tuple[str, str]]:
     """Return what the columns mean."""
-    told, half = described(Change), f"Half the {100 * c.level:.0f} % interval of the change"
+    columns, half = described(Change), f"Half the {100 * c.level:.0f} % interval of the change"
     counts = f"A change counts if it is at least {100 * c.threshold:g} % and its interval excludes zero."
     return [
         ("A, B", "The value of each side. Times and counts of parts, operators and kernels are per step."),
         ("change", "B minus A; for shares, in percentage points."),
         ("relative", "The change relative to A; new or gone where one side has none."),
         ("noise", f"{half}, from the variation between steps; unknown for numbers that a run has only one of."),
-        ("verdict", f"{told['verdict'].meaning} {counts}"),
+        ("verdict", f"{columns['verdict'].meaning} {counts}"),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpuprof.model.answer import Answer, Fix
-from hpuprof.render.fix_lines import explained, priced, titled, told
+from hpuprof.render.fix_lines import explained, priced, sentence_of, titled
 from hpuprof.render.text import Paper
 from hpuprof.report.model import Report
 
@@ -24,7 +24,7 @@ def to_plan(report: Report, *, width: int = 80, color: bool = False) -> str:
             paper.line(line, 3)
         paper.unbroken(fix.code, 5)
         for finding in explained(report, fix):
-            paper.line(f"Explains {told(finding)}", 3, "dim")
+            paper.line(f"Explains {sentence_of(finding)}", 3, "dim")
     if answer.end.sentence:
         paper.line("")
         paper.line(answer.end.sentence, style="bold")

@@ -137,7 +137,7 @@ def gates(results: Sequence[GateResult]) -> Section:
     return Section("Gates", ("fails when", "outcome", "reason"), rows, "lll", name="gates")
 
 
-def told(report: Report, specs: Sequence[MetricSpec]) -> list[tuple[MetricSpec, Metric]]:
+def reported(report: Report, specs: Sequence[MetricSpec]) -> list[tuple[MetricSpec, Metric]]:
     """Return those metrics that are known, or are shown as unknown."""
     mean, typical = (report.metrics[name].value for name in ("step_time_mean", "typical_step_time_mean"))
     found = [(spec, report.metrics[spec.name]) for spec in specs if mean != typical or not spec.only_apart]
@@ -145,7 +145,7 @@ def told(report: Report, specs: Sequence[MetricSpec]) -> list[tuple[MetricSpec, 
 
 
 def _budget(report: Report) -> Section:
-    rows = tuple((spec.label, measured(metric.value, metric.unit)) for spec, metric in told(report, BUDGET))
+    rows = tuple((spec.label, measured(metric.value, metric.unit)) for spec, metric in reported(report, BUDGET))
     return Section("Step budget", ("", ""), rows, "lr", note=f"Over {report.headline.population}.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from hpuprof.model.answer import Fix
-from hpuprof.render.fix_lines import explained, priced, titled, todo, told
+from hpuprof.render.fix_lines import explained, priced, sentence_of, titled, todo
 from hpuprof.render.formats import clean, inert, shorten
 from hpuprof.render.sections import TOP, data_quality_by_code, sections
 from hpuprof.render.table_view import Section
@@ -106,7 +106,7 @@ def _print_what_to_do(report: Report, paper: Paper) -> None:
 
     def explains(fix: Fix) -> None:
         for finding in explained(report, fix):
-            paper.line(f"explains {told(finding)}", 8, "dim")
+            paper.line(f"explains {sentence_of(finding)}", 8, "dim")
 
     if answer.lines or answer.nothing:
         paper.heading("What to change first")

@@ -220,10 +220,10 @@ def _span(row: PlanRow, of: str) -> Span:
 
 def _of_findings(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterator[Fix]:
     """Yield the findings that no line of the plan explains and no other finding causes, as fixes with a bound."""
-    told = {code for row in rows if row.order is not None for code in row.mends}
+    explained = {code for row in rows if row.order is not None for code in row.mends}
     priced = {code: row for row in rows if row.order is None for code in row.mends}
     for finding in findings:
-        if finding.caused_by or finding.code in told:
+        if finding.caused_by or finding.code in explained:
             continue
         row, share = priced.get(finding.code), finding.share_fraction
         left = _LEFT_OUT.get(row.reason) if row is not None else None

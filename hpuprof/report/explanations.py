@@ -48,13 +48,13 @@ def explain(code: str) -> dict[str, str] | None:
 
 def _on_families(code: str) -> str:
     """Return what a code means on single families of devices."""
-    told: dict[str, list[str]] = {}
+    titles_of: dict[str, list[str]] = {}
     for family in FAMILIES.values():
         texts = (family.advice.get(code), family.advice.get(f"{code}:serving"), family.notes.get(code))
         for where, text in zip(("", " on a server", ""), texts, strict=True):
             if text and family.name != NONE:
-                told.setdefault(f"{where}: {text}", []).append(family.title)
-    return "".join(f" On {', '.join(titles)}{text}" for text, titles in told.items())
+                titles_of.setdefault(f"{where}: {text}", []).append(family.title)
+    return "".join(f" On {', '.join(titles)}{text}" for text, titles in titles_of.items())
 
 
 def all_codes() -> list[dict[str, str]]:

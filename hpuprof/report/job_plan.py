@@ -63,7 +63,7 @@ def plan_of(
     if len(main) > 1:
         rows = _of_all_ranks(_in_steps_of_the_job(rows, part, graph.base_step_ns), graph)
     if not refused(rows):
-        rows = _beside_other_ranks(rows, _other_ranks(len(main), part, graph))
+        rows = _with_other_ranks(rows, _other_ranks(len(main), part, graph))
     now = _now_ns(part, graph)
     named, divided = across.named, across.divided
     held = across.cost or NOTHING
@@ -186,7 +186,7 @@ def _scaled(row: PlanRow, factor: float) -> PlanRow:
     return msgspec.structs.replace(row, **{name: t * factor for name, t in times.items() if t is not None})
 
 
-def _beside_other_ranks(rows: list[PlanRow], unrecorded: list[PlanRow]) -> list[PlanRow]:
+def _with_other_ranks(rows: list[PlanRow], unrecorded: list[PlanRow]) -> list[PlanRow]:
     """Return the rows of a plan and of what other ranks leave open, which comes first where it may be more."""
     first = next((row for row in rows if row.order == 1), None)
     more = any((row.ceiling_ns or 0.0) > (first.gain_high_ns or 0.0) for row in unrecorded) if first else False
@@ -327,8 +327,8 @@ def _balanced(found: DivisionPrice, *, blamed: bool) -> PlanRow:
     """Return the line; `blamed`: whether one of the parts is named as what holds the others up."""
     title, where, advice, unknown = _BALANCED[found.division.kind]
     teams = found.division.teams
-    told = {"teams": len(teams), "s": "s"[: len(teams) > 1], "parts": len(teams[0])}
-    where = where.format(**told, longest=found.longest, over=found.over)
+    counts = {"teams": len(teams), "s": "s"[: len(teams) > 1], "parts": len(teams[0])}
+    where = where.format(**counts, longest=found.longest, over=found.over)
     return PlanRow(
         order=None,
         remedy=BALANCE,

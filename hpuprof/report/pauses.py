@@ -21,7 +21,7 @@ from hpuprof.report.rule import Context, Found, Rule, percent
 
 SHOWN = 0.02
 """Share of the mean step from which pauses are told of, by judgment: means of equal runs differ by more."""
-BESIDE = "work between the phases"
+BETWEEN_PHASES = "work between the phases"
 """What fills a pause that a log of steps shows: neither input, forward, backward nor the optimizer."""
 LOADING = "data loading"
 """What fills a pause in which the step waits for its batch."""
@@ -46,7 +46,7 @@ _FIXES = {
         "Compile no more inside the loop",
         "Mark dynamic shapes, or pad to few of them: each new one compiles.",
     ),
-    BESIDE: (
+    BETWEEN_PHASES: (
         "Do in the background what the loop does now and then",
         "Find what the loop does in these steps alone: a checkpoint (async_save), logging, garbage (gc.freeze()).",
     ),

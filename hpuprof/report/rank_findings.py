@@ -133,13 +133,13 @@ def _unnamed(context: Context, limit: float) -> Found | None:
     """Say who waits for whom where no rank is named, and why nobody is."""
     across, share = context.across, context.value("collective_wait_fraction")
     rows = [w for w in across.waits if w.blame_fraction is not None]
-    if across.verdict.kind not in _NOBODY or share < limit or not rows:
+    if across.verdict.kind not in _NO_RANK or share < limit or not rows:
         return None
     waiting = max(rows, key=lambda w: (w.waiting_fraction or 0.0, -w.rank))
     late = max(rows, key=lambda w: (w.blame_fraction or 0.0, -w.rank))
     even = across.replay.even if across.replay is not None and not across.replay.lossy else None
     steps = across.verdict.needed
-    why, advice = _NOBODY[across.verdict.kind]
+    why, advice = _NO_RANK[across.verdict.kind]
     saves = f" (even ranks would save {percent(even)})" if even is not None else ""
     evidence = (
         f"ranks wait for one another {percent(share)} of the time, rank {waiting.rank} most, "
@@ -148,7 +148,7 @@ def _unnamed(context: Context, limit: float) -> Found | None:
     return Found(evidence, even if even is not None else share, (), advice.format(steps=steps))
 
 
-_NOBODY = {
+_NO_RANK = {
     "undecided": (
         "no rank is named, as so few steps could show it by chance{saves}: record {steps} steps",
         "Record {steps} steps in a row behind the warm-up (active={steps} in torch.profiler.schedule).",

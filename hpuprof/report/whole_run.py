@@ -20,7 +20,7 @@ from hpuprof.model.tables import DiagnosticRow
 from hpuprof.report.answering import answered
 from hpuprof.report.combine import combine
 from hpuprof.report.model import ReportData
-from hpuprof.report.pauses import BESIDE, Pause
+from hpuprof.report.pauses import BETWEEN_PHASES, Pause
 
 APART = 0.1
 """By what share steps near the windows differ from the run's before this is said."""
@@ -90,7 +90,7 @@ def whole_run(paths: Sequence[Path]) -> WholeRun:
 
 _WHO_PAUSES = ("input", "rest", "optimizer", "forward", "backward")
 """Causes of pauses, those first that a rank has of its own: in forward and backward it may wait for another rank."""
-_CAUSE = {"input": "data loading", "rest": BESIDE}
+_CAUSE = {"input": "data loading", "rest": BETWEEN_PHASES}
 
 
 def _pauses(of_ranks: Sequence[tuple[int, RunPause]]) -> tuple[Pause, ...]:

@@ -21,18 +21,18 @@ def run_line(data: ReportData) -> str:
     if not runs:
         return ""
     row = max(runs, key=lambda row: (row.clean_steps, -row.rank))
-    told = [f"Run: {row.steps:,} steps, {duration(row.step_p50_ns)} ({_span(row)})"]
+    parts = [f"Run: {row.steps:,} steps, {duration(row.step_p50_ns)} ({_span(row)})"]
     if row.trend_fraction is not None and abs(row.trend_fraction) >= _TREND:
-        told.append(
+        parts.append(
             f"{'slower' if row.trend_fraction > 0 else 'faster'} by {percent(abs(row.trend_fraction))} at the end"
         )
     if row.slow_fraction and row.slow_fraction >= _SLOW:
         causes = Counter(slow.cause for slow in data.run_slow_steps if slow.recording == row.recording)
         cause = f", most in {causes.most_common(1)[0][0]}" if causes else ""
-        told.append(f"slow steps cost {percent(row.slow_fraction)}{cause}")
+        parts.append(f"slow steps cost {percent(row.slow_fraction)}{cause}")
     if row.input_fraction is not None and row.input_fraction >= _TREND:
-        told.append(f"waiting for input {percent(row.input_fraction)}")
-    return "; ".join(told) + "."
+        parts.append(f"waiting for input {percent(row.input_fraction)}")
+    return "; ".join(parts) + "."
 
 
 def _span(row: RunStepsRow) -> str:

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from hpuprof.model.metrics import METRICS, Metric
-from hpuprof.render.fix_lines import explained, priced, titled, told
+from hpuprof.render.fix_lines import explained, priced, sentence_of, titled
 from hpuprof.render.formats import clean, measured
 from hpuprof.render.sections import ratio, span
 from hpuprof.report.model import Report
@@ -52,7 +52,7 @@ def run_row(state: RunState) -> dict[str, Any]:
             {
                 "what": clean(titled(fix)),
                 "gives": clean(priced(fix)),
-                "explains": [clean(told(f)) for f in explained(report, fix)],
+                "explains": [clean(sentence_of(f)) for f in explained(report, fix)],
             }
             for fix in answer.lines
         ],

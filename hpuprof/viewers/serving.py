@@ -86,26 +86,26 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         except ValueError:
             self.send_error(HTTPStatus.BAD_REQUEST)
             return
-        told = query.get("token", [""])[0]
+        given = query.get("token", [""])[0]
         if host not in (HOST, "localhost"):
             # Another site's page must not read traces through a name that resolves to this machine.
             self.send_error(HTTPStatus.FORBIDDEN)
         elif path in ("/vizviewer_info", "/file_info"):
             self._send_bytes(b"{}")
         elif path == "/localtrace":
-            if self._knows(told) or self._knows(self._cookie()):
+            if self._knows(given) or self._knows(self._cookie()):
                 self._send_trace()
             else:
                 self.send_error(HTTPStatus.FORBIDDEN)
-        elif path == "/" and told:
-            self._keep_token(told)
+        elif path == "/" and given:
+            self._keep_token(given)
         elif "\0" in unquote(path):
             self.send_error(HTTPStatus.NOT_FOUND)
         else:
             file()
 
-    def _knows(self, told: str) -> bool:
-        return secrets.compare_digest(told.encode(), self.token.encode())
+    def _knows(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), self.token.encode())
 
     def _cookie(self) -> str:
         try:
@@ -114,8 +114,8 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             return ""
         return found.value if found else ""
 
-    def _keep_token(self, told: str) -> None:
-        if not self._knows(told):
+    def _keep_token(self, given: str) -> None:
+        if not self._knows(given):
             self.send_error(HTTPStatus.FORBIDDEN)
             return
         self.send_response(HTTPStatus.SEE_OTHER)

@@ -168,16 +168,16 @@ class StockTab:
         for (pid, tid, name), rows in self.lanes.items():
             if engine := engines.get((pid, tid)):
                 groups.setdefault((pid, engine, name), []).extend(rows)
-        total = ran = beside = 0
+        total = ran = overlapping = 0
         for rows in groups.values():
             micros = np.array(rows)
             start = perfetto_ns(micros[:, 0])
             end = start + perfetto_ns(micros[:, 1])
             order = np.argsort(start, kind="stable")
-            beside += int((start[order][1:] < np.maximum.accumulate(end[order])[:-1]).sum())
+            overlapping += int((start[order][1:] < np.maximum.accumulate(end[order])[:-1]).sum())
             total += int((end - start).sum())
             ran += union(start, end).total_ns
-        return beside, total / ran if ran else 1.0
+        return overlapping, total / ran if ran else 1.0
 
 
 def _named(identifier: Any) -> str:

@@ -333,9 +333,9 @@ def _tensorboard(report: _Report, log: DecodeLog, rows: RowsSeen, plan: FilePlan
     if kernels and not tab.linked():
         what = "launch calls in a category that it ignores" if seen["launches"] else "kernels that name no launch call"
         add(LOSES, seen["launches"] or kernels, f"{what}: operators show no device time")
-    beside, times = tab.inflated(plan.engines)
+    overlapping, times = tab.inflated(plan.engines)
     lanes = f"rows of kernels on several lanes: the Kernel view sums them, to {times:.1f} times their actual time"
-    add(LOSES, beside, lanes)
+    add(LOSES, overlapping, lanes)
     if kernels and not seen["host"]:
         add(LOSES, kernels, "kernels without any host operator or step: the Overview's times are meaningless")
     if kernels + seen["copies"] and "]" in str(header.get("traceName", "")):

@@ -68,7 +68,7 @@ R = TypeVar("R", CriticalRow, SensitivityRow, ModuleRow)
 
 
 @cache
-def _told_in_it(kind: type[Any]) -> tuple[str, ...]:
+def _scaled_columns(kind: type[Any]) -> tuple[str, ...]:
     """Return the columns of a row that are told in the step time that gains count from."""
     if kind is ModuleRow:
         return ("critical_per_step_ns",)
@@ -79,7 +79,7 @@ def in_steps_of(row: R, factor: float) -> R:
     """Return a row with its times as the same shares of a step time that is `factor` times as long."""
     if factor == 1.0:
         return row
-    times = {name: ns * factor for name in _told_in_it(type(row)) if (ns := getattr(row, name)) is not None}
+    times = {name: ns * factor for name in _scaled_columns(type(row)) if (ns := getattr(row, name)) is not None}
     return msgspec.structs.replace(row, **times)
 
 

@@ -54,14 +54,14 @@ def critical_slices(base: Base, model: LaunchModel) -> list[CriticalSlice]:
     sample = int(np.argsort(base.period.ns, kind="stable")[len(base.sample) // 2])
     places = distinct(base.period.cycles()[sample].places)
     topology, origin = base.schedule.topology, model.view.trace.origin_ns
-    told = {(row.what, row.kind): row for row in critical_rows(base)}
+    row_of = {(row.what, row.kind): row for row in critical_rows(base)}
     found: list[CriticalSlice] = []
     for device, walked in (
         (True, _rows(base, model, np.flatnonzero(np.isin(topology.rows, places)))),
         (False, _host(base, model, np.flatnonzero(np.isin(topology.calls, places)))),
     ):
         for begin, end, part in _in_line(sorted(walked)):
-            row = told.get(base.parts.labels[part])
+            row = row_of.get(base.parts.labels[part])
             if row is not None:
                 numbers = row.criticality, row.slack_ns, row.drag_ns
                 found.append(CriticalSlice(origin + begin, origin + end, device, row.what, row.kind, *numbers))

@@ -34,7 +34,7 @@ HICCUPS, SCATTER = 0.005, 0.1
 waits; by judgment."""
 EVEN = 0.5
 """Probability that workers who are waited for deliver evenly, so that no fetch finds a batch; by judgment."""
-MOST_TOLD = 7.0
+MOST_EVIDENCE = 7.0
 """Most that the variation of fetches changes the logarithm of the odds."""
 MOST_BATCHES = 1_000_000
 """More workers or batches than any loader has."""
@@ -78,7 +78,7 @@ class Fetches(Struct, frozen=True, eq=False):
         took, together = took[kept], (took + between)[kept]
         floor = _RESOLUTION**2
         found = -0.5 * (len(took) - 1) * np.log((together.var() + floor) / (took.var() + floor))
-        return float(np.clip(found, -MOST_TOLD, MOST_TOLD))
+        return float(np.clip(found, -MOST_EVIDENCE, MOST_EVIDENCE))
 
 
 class Queue(Struct, frozen=True, eq=False):

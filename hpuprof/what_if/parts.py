@@ -128,13 +128,13 @@ def parts_of(model: StepModel) -> Parts:
     piece_call = np.concatenate([call[within], rest])
     order = np.argsort(piece_call, kind="stable")
     share = np.concatenate([length / whole[call[within]], np.ones(len(rest))])
-    nobody = Owners(*(np.full(len(column), -1, dtype=np.int64) for column in (row, thread, piece_call)))
+    unowned = Owners(*(np.full(len(column), -1, dtype=np.int64) for column in (row, thread, piece_call)))
     return Parts(
         labels=[*labels.known, *((name, "latency") for name in LATENCIES)],
         owners=Owners(row, thread, np.concatenate([owner, thread[rest]])[order]),
         latency=np.arange(len(LATENCIES)) + len(labels.known),
         modules=[],
-        places=nobody,
+        places=unowned,
         module_of=np.empty(0, dtype=np.int64),
         piece_call=piece_call[order],
         piece_share=share[order],

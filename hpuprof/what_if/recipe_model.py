@@ -12,7 +12,7 @@ from hpuprof.model.arrays import Floats, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, union_of
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
-from hpuprof.what_if.recipe_schedule import beside, capture_recipes, recorded_recipes
+from hpuprof.what_if.recipe_schedule import asynchronously, capture_recipes, recorded_recipes
 from hpuprof.what_if.recipes import RecipeProgram, build_recipes
 from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.totals import facts_without_links
@@ -106,7 +106,7 @@ class RecipeModel(StepModel, frozen=True, eq=False):
         )
         if done.graphs:
             yield done
-            yield beside(done)
+            yield asynchronously(done)
 
 
 def _played(model: RecipeModel) -> RecipeModel:

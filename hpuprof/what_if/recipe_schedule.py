@@ -169,7 +169,7 @@ def capture_recipes(
     removed: Intervals = EMPTY,
     skipped: Mask | None = None,
 ) -> Captured:
-    """Return the steps with host windows captured and replayed while the caller waits; see `beside`.
+    """Return the steps with host windows captured and replayed while the caller waits; see `asynchronously`.
 
     Each run of accumulated operators that no other operator, wait or border (`borders`, ns) interrupts is one graph. A
     graph replays all its recipes where its first operator was: a recipe covered in part is split, as graph mode flushes
@@ -188,7 +188,7 @@ def capture_recipes(
     return _Capture(program, windows, borders, removed, gone, drop=drop, inputs=inputs).run()
 
 
-def beside(captured: Captured) -> Captured:
+def asynchronously(captured: Captured) -> Captured:
     """Return the same with asynchronous replays: the caller does not wait for them."""
     schedule = captured.schedule
     waits = schedule.waits.only(schedule.waits.kind != Wait.REPLAY)

@@ -24,7 +24,7 @@ from hpuprof.model.arrays import Floats, Ints, Mask, any_of
 from hpuprof.what_if.graph import NEVER, Graph
 from hpuprof.what_if.mutual_chains import MutualChains
 
-MAIN, LAUNCHER, BESIDE = 0, 1, 2
+MAIN, LAUNCHER, BACKGROUND = 0, 1, 2
 """Host threads: the main path (main and autograd, which take turns), the launch thread, work beside the main path."""
 THREADS = 3
 REMEMBERED = 4

@@ -29,7 +29,7 @@ from hpuprof.what_if.capture import Captured, Region
 from hpuprof.what_if.constants import PROFILER_ROWS
 from hpuprof.what_if.recipes import accumulated
 from hpuprof.what_if.schedule import (
-    BESIDE,
+    BACKGROUND,
     GRAPH_COSTS,
     KINDS,
     LAUNCHER,
@@ -93,7 +93,7 @@ class Stages(Struct, frozen=True, eq=False):
         # its own: device work that it launches must not count as that of the step before.
         begin = 5 * np.arange(steps)
         number, count, zero = begin + 1, 5 * steps, np.zeros(steps)
-        thread = np.tile([MAIN, MAIN, LAUNCHER, BESIDE, MAIN], steps)
+        thread = np.tile([MAIN, MAIN, LAUNCHER, BACKGROUND, MAIN], steps)
         segment = np.column_stack([zero, left, launching, exposed, zero]).ravel()
         of_step = np.repeat(np.arange(steps), 5)
         share = segment / np.maximum(self.a[of_step], 1.0)

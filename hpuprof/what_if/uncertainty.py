@@ -86,23 +86,23 @@ class Draws(Struct, frozen=True, eq=False):
         samples of what profiling cost, which those measurements did not have to guess.
         """
         log = np.log(speedup)
-        left = np.maximum((errors.change * log) ** 2 - _spread_beside(log, cost) ** 2, 0.0)
+        left = np.maximum((errors.change * log) ** 2 - _spread_at_equal_cost(log, cost) ** 2, 0.0)
         model = np.sqrt(errors.replay**2 + left)
         found: Floats = np.exp(log + self.normal[0] * errors.base + self.normal[1] * model)
         return found
 
 
-def _spread_beside(samples: Floats, cost: Floats) -> float:
+def _spread_at_equal_cost(samples: Floats, cost: Floats) -> float:
     """Return the standard deviation of samples that have the same cost: from neighbors in its order."""
     return float(np.sqrt(np.mean(np.diff(samples[np.argsort(cost, kind="stable")]) ** 2) / 2))
 
 
-def of_other_runs(times: Floats, *, told: bool) -> Floats:
+def of_other_runs(times: Floats, *, known: bool) -> Floats:
     """Return step times as other runs than the recorded one have them, with the same median [ns].
 
-    `times`: samples; `told`: whether the step time without the profiler is known, so that they stay as they are.
+    `times`: samples; `known`: whether the step time without the profiler is known, so that they stay as they are.
     """
-    if told:
+    if known:
         return times
     found: Floats = times * np.exp(OTHER_RUN * Draws.make().normal[3])
     found *= median(times) / max(float(median(found)), 1.0)

@@ -14,7 +14,7 @@ import pytest
 
 from hpuprof.cli.main import main
 from hpuprof.errors import InputError
-from hpuprof.messages import bare_address, told, without_secrets
+from hpuprof.messages import bare_address, one_line, without_secrets
 
 SECRETS = ("hunter2", "SIGNED", "usr")
 
@@ -108,6 +108,6 @@ def test_addresses_are_shown_bare(address: str, shown: str):
 
 
 def test_what_a_library_says_is_one_short_line_without_bytes():
-    assert told(ValueError("bad 'http://u:p@h/x?sig=1'\nsecond line")) == "ValueError: bad 'http://h/x'"
-    assert told(ValueError("400, message: b'raw'")) == "ValueError: 400, message"
-    assert (told(KeyError()), len(told(ValueError("x" * 999)))) == ("KeyError", 212)
+    assert one_line(ValueError("bad 'http://u:p@h/x?sig=1'\nsecond line")) == "ValueError: bad 'http://h/x'"
+    assert one_line(ValueError("400, message: b'raw'")) == "ValueError: 400, message"
+    assert (one_line(KeyError()), len(one_line(ValueError("x" * 999)))) == ("KeyError", 212)

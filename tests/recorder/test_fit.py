@@ -547,7 +547,7 @@ def test_max_windows_counts_both_kinds(tmp_path: Path, device: list[bool]) -> No
 
 
 def test_a_device_that_cannot_be_recorded_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn, "_told", set())
+    monkeypatch.setattr(warn, "_warned", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(tmp_path, **SHORT, activities=["hpu"], repeat=2)
@@ -559,10 +559,10 @@ def test_a_device_that_cannot_be_recorded_is_said_once(tmp_path: Path, monkeypat
 def test_no_accelerator_is_said_once_unless_the_cpu_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warn, "_told", set())
+    monkeypatch.setattr(warn, "_warned", set())
     with pytest.warns(UserWarning, match="no accelerator is available; the trace will contain CPU rows only"):
         fit(tmp_path, **SHORT)
-    monkeypatch.setattr(warn, "_told", set())
+    monkeypatch.setattr(warn, "_warned", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(tmp_path, **SHORT, activities=["cpu"])

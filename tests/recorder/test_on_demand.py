@@ -22,7 +22,7 @@ from recorder.forked import Programs
 
 import hpuprof
 from hpuprof.cli.main import cli
-from hpuprof.ingest.hangs import read_hangs, told_hangs
+from hpuprof.ingest.hangs import hang_lines, read_hangs
 from hpuprof.recorder import hang, watch
 from hpuprof.recorder.hang import threads
 from hpuprof.recorder.metadata import Who
@@ -257,7 +257,7 @@ def report(root: Path, rank: int, called: int, *, kind: str = "all_reduce", open
 def said(root: Path) -> list[str]:
     hangs, problems = read_hangs([root])
     assert problems == []
-    return told_hangs(hangs)
+    return hang_lines(hangs)
 
 
 def test_who_is_missing_from_which_collective(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_what_tqdm_prints(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "loss 0.3\n" * 50, "{broken", '{"median_itl_ms": "9"}', "3.0it/s\n2.0it/s\n"])
 def test_a_file_without_a_time_per_step_is_refused_and_passed_by(tmp_path: Path, text: str) -> None:
     (tmp_path / "some.log").write_text(text)
-    assert find_timers([tmp_path], besides=[]) == []
+    assert find_timers([tmp_path], other_than=[]) == []
     with pytest.raises(InputError, match=r"some\.log: gives no time per step"):
         read_timer(tmp_path / "some.log")
 

@@ -10,7 +10,7 @@ from builder import TraceBuilder
 import hpuprof
 from hpuprof.errors import InputError, RankConflictError
 from hpuprof.ingest.discover import discover, runs_among
-from hpuprof.ingest.runs import Recorded, Recording, told_apart
+from hpuprof.ingest.runs import Recorded, Recording, separate_runs
 
 BASE_NS = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -142,7 +142,7 @@ def test_two_runs_of_many_ranks_on_many_hosts_are_divided():
         process = Recorded(at, 100_000 * run + rank, 0)
         return Recording(rank, ("", ""), f"h_{process.process}", at + SECOND, f"h{rank // 8}", None, process)
 
-    found = told_apart([recording(run, rank) for rank in range(2000) for run in range(2)])
+    found = separate_runs([recording(run, rank) for rank in range(2000) for run in range(2)])
     assert [len(run) for run in found] == [2000, 2000]
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hpuprof.model.arrays import Floats, Ints, Mask, among, distinct, median, percentiles
 from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after, without_collectives
+from hpuprof.planning.collective_rows import SLOWER_ALONGSIDE, CollectiveRows, used_after, without_collectives
 from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import lane_waits, scaled
 from hpuprof.planning.situation import Situation
@@ -157,8 +157,8 @@ class _Merge(Struct, frozen=True, eq=False):
         needed = lane_waits(using, reduced, program.typical_gap)
         waits = edited.waits.also(needed).also(self._ready())
         merged = replace(model, schedule=with_waits(edited, waits))
-        beside = self._beside(level, dur[self.rows])
-        return scaled(merged, beside != 1.0, beside).without_host(self._work(gone))
+        longer = self._alongside(level, dur[self.rows])
+        return scaled(merged, longer != 1.0, longer).without_host(self._work(gone))
 
     def _work(self, gone: Mask) -> Intervals:
         """Return the host's work for calls that go: of operators, and from one to the next that follows at once."""
@@ -167,13 +167,13 @@ class _Merge(Struct, frozen=True, eq=False):
         first = calls[:-1][(np.diff(calls) == 1) & gone[calls[:-1]]]
         return union_of(of.work_around(gone), union(program.end[first], program.begin[first + 1]))
 
-    def _beside(self, level: float, dur: Floats) -> Floats:
+    def _alongside(self, level: float, dur: Floats) -> Floats:
         """Return how many times as long as recorded each row takes beside others.
 
         A collective and a kernel slow each other while both run. Those that ran beside kernels are recorded as slow as
         that; merged, they run beside what comes after their last one. `dur`: of the members, merged [ns].
         """
-        program, slower = self.found.of.program, SLOWER_BESIDE * (1.0 - level)
+        program, slower = self.found.of.program, SLOWER_ALONGSIDE * (1.0 - level)
         end = np.rint(program.start + program.dur).astype(np.int64)
         kernels = np.flatnonzero(program.kind == DeviceKind.COMPUTE)
         if not len(kernels):

@@ -21,7 +21,7 @@ from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import Wait, Waits
 from hpuprof.what_if.step_model import StepModel
 
-SLOWER_BESIDE = 0.1
+SLOWER_ALONGSIDE = 0.1
 """By how much of a copy's time the computation beside it may take longer. PCIe 5.0 x16 moves 63 GB/s, 7 % of the 0.9
 TB/s of the slowest memory in `peaks.json`; by judgment rounded up."""
 
@@ -92,12 +92,12 @@ class _Copies(Struct, frozen=True, eq=False):
     every: Mask  # calls that wait for all streams
 
     def edit(self, model: StepModel, level: float) -> LaunchModel:
-        """Move copies to their own lane; what runs beside takes up to `SLOWER_BESIDE` of their time longer."""
+        """Move copies to their own lane; what runs beside takes up to `SLOWER_ALONGSIDE` of their time longer."""
         assert isinstance(model, LaunchModel)
         computing = self.program.kind == DeviceKind.COMPUTE
         dur = self.program.dur
         copied, total = float(dur[self.ahead | self.late].sum()), float(dur[computing].sum())
-        slower = SLOWER_BESIDE * level * min(1.0, copied / max(total, 1.0))
+        slower = SLOWER_ALONGSIDE * level * min(1.0, copied / max(total, 1.0))
         return scaled(self._apart(model), computing, 1.0 + slower)
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:

@@ -18,12 +18,12 @@ def find_flushes(situation: Situation) -> Iterator[Change]:
     if not isinstance(model, RecipeModel):
         return
     every = float(flushes(model).sum()) / model.program.steps
-    told = 0.0
+    found_before = 0.0
     for keeps, where in ((True, "but those after backward and after the optimizer"), (False, "but the last")):
         found = early_flushes(model, but_before_optimizer=keeps)
-        if found.per_step <= told:
+        if found.per_step <= found_before:
             continue
-        told = found.per_step
+        found_before = found.per_step
         of = f"{found.per_step:.3g} of {every:.3g} flushes a step, all {where}"
         yield Change(of, found.per_step, _edit(found.chosen), occurs=found.windows)
 

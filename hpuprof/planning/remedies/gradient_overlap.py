@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import measure, union
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.collective_rows import SLOWER_BESIDE, CollectiveRows, used_after
+from hpuprof.planning.collective_rows import SLOWER_ALONGSIDE, CollectiveRows, used_after
 from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import (
     lane_waits,
@@ -103,11 +103,11 @@ class _Overlap(Struct, frozen=True, eq=False):
             there = np.append(till, 0.0)[np.maximum(made[mine] - first, -1)]
             end = np.cumsum(dur) + np.maximum.accumulate(there - (np.cumsum(dur) - dur))
             begin, moved = end - dur, self.moved[mine]
-            beside = np.clip((whole - begin) / np.maximum(dur, 1.0), 0.0, 1.0) * kernels.sum() / whole
-            factor[mine[moved]] += SLOWER_BESIDE * level * beside[moved]
+            overlapped = np.clip((whole - begin) / np.maximum(dur, 1.0), 0.0, 1.0) * kernels.sum() / whole
+            factor[mine[moved]] += SLOWER_ALONGSIDE * level * overlapped[moved]
             low, high = (np.rint(edge).astype(np.int64) for edge in (np.append([0.0], till[:-1]), till))
             reducing = union(np.rint(begin[moved]).astype(np.int64), np.rint(end[moved]).astype(np.int64))
-            factor[rows] += SLOWER_BESIDE * level * measure(reducing, low, high) / np.maximum(high - low, 1)
+            factor[rows] += SLOWER_ALONGSIDE * level * measure(reducing, low, high) / np.maximum(high - low, 1)
         return factor
 
     def ideal(self, model: StepModel, _: float) -> LaunchModel:

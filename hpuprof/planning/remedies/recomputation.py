@@ -43,7 +43,7 @@ def find(situation: Situation) -> Iterator[Change]:
         return
     per_step = float(launches.sum()) / program.steps
     change = _Kept(calls, windows, max(1, round(len(windows) / program.steps)))
-    where = f"{per_step:,.0f} launches of forward run again in backward; {_told(used, total)}"
+    where = f"{per_step:,.0f} launches of forward run again in backward; {_room(used, total)}"
     yield Change(where, per_step, change.edit, change.ideal, uncertain=True, bends=change.bends, touches=launches)
 
 
@@ -79,7 +79,7 @@ def _memory(trace: Trace) -> tuple[int | None, int | None]:
     return (int(allocated.max()) if len(allocated) else None), trace.device_memory_bytes
 
 
-def _told(used: int | None, total: int | None) -> str:
+def _room(used: int | None, total: int | None) -> str:
     """Say what is known of the room for activations."""
     if used is None:
         return "memory not recorded"

@@ -16,13 +16,13 @@ from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
 from hpuprof.report.answering import first_sentence
 from hpuprof.report.job_plan import (
-    _beside_other_ranks,
     _held_by_workers,
     _keeping_pace,
     _of_all_ranks,
     _saved,
     _sooner,
     _with_even_ranks,
+    _with_other_ranks,
 )
 from hpuprof.report.pauses import LOADING, Pause
 from hpuprof.what_if.uncertainty import SAMPLES, pack
@@ -336,7 +336,7 @@ def test_ranks_that_may_be_waited_for_come_before_what_saves_less(waiting, first
         line(1, "graphs", 50.0), after_low_ns=800.0, after_high_ns=990.0, gain_high_ns=200.0
     )
     missing = msgspec.structs.replace(line(None, "keep_pace", 0.0), ceiling_ns=waiting, reason="one_rank")
-    rows = _beside_other_ranks([found], [missing])
+    rows = _with_other_ranks([found], [missing])
     assert [row.alone_ns for row in rows] == [50.0, 0.0]
     assert first_sentence(rows).startswith(first)
 

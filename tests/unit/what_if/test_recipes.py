@@ -27,7 +27,7 @@ from hpuprof.what_if.capture import Region
 from hpuprof.what_if.constants import KERNEL_SCALES, constants_for
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.recipe_model import RecipeModel
-from hpuprof.what_if.recipe_schedule import beside, capture_recipes, recorded_recipes
+from hpuprof.what_if.recipe_schedule import asynchronously, capture_recipes, recorded_recipes
 from hpuprof.what_if.recipes import Kind, build_recipes
 from hpuprof.what_if.schedule import LAUNCHER as LAUNCH_THREAD
 from hpuprof.what_if.schedule import Schedule
@@ -107,7 +107,7 @@ def test_a_captured_step_keeps_its_end_and_pays_a_replay_for_each_recipe(tmp_pat
     assert (whole.launches, whole.graphs, whole.split) == (4, 2, 0)
     # 4 for copies, 20 to launch them, 7 for each recipe, 10 that stay; the device needs 30 + 1 + 10 + 1 (no gap is seen: 1).
     assert times(whole.schedule, costs()) == pytest.approx([48] * program.steps)
-    apart = beside(capture_recipes(program, windows(program, 0, 90)))
+    apart = asynchronously(capture_recipes(program, windows(program, 0, 90)))
     # Beside the main path the launch thread has 20 + 7 + 7, so the device decides; twice as slow recipes take 60 + 1 + 20 + 1.
     assert times(apart.schedule, costs()) == pytest.approx([42] * program.steps)
     assert times(apart.schedule, costs(scale=2.0)) == pytest.approx([82] * program.steps)
@@ -245,7 +245,7 @@ def test_a_collective_between_two_recipes_keeps_its_place_in_the_queue(tmp_path)
         builder.lane("hccl_allreduce", 100 * step + 105, 8, engine="NIC 0", tid=9000)
     program = program_of(builder, tmp_path)
     assert program.collectives_ns.tolist() == [8_000, 0] * program.steps
-    apart = beside(capture_recipes(program, windows(program, 0, 90)))
+    apart = asynchronously(capture_recipes(program, windows(program, 0, 90)))
     # 30 + 8 + 1 + 10 + 1 on the device.
     assert times(apart.schedule, costs()) == pytest.approx([50] * program.steps)
 
@@ -258,7 +258,7 @@ def test_lazy_ranks_are_replayed_together_by_their_collectives(tmp_path):
 
     def skeleton(program):
         recorded = recorded_recipes(program)
-        done = beside(capture_recipes(program, windows(program, 0, 90)))
+        done = asynchronously(capture_recipes(program, windows(program, 0, 90)))
         return find_skeleton(done.schedule, Collectives.of(recorded), costs())
 
     found = skeleton(program)
