@@ -8,7 +8,7 @@ changed within the last two seconds, which may change again within one tick of t
 Entries appear whole (written aside, then renamed), so that any number of readers and writers need no lock. The folder
 in the home directory is cut to `USER_BYTES` once a day.
 
-A folder beside the traces comes from whoever packed them, so it is used only on request, never found automatically. No
+A folder next to the traces comes from whoever packed them, so it is used only on request, never found automatically. No
 entry is trusted: one that does not match its checksum, would take more memory than a partial does, or does not decode
 counts as absent. The checksum shows damage, not forgery: who may write the folder decides what its entries hold.
 """
@@ -37,7 +37,7 @@ from hpuprof.options import ReduceOptions
 DEFAULTS = ReduceOptions()
 
 FOLDER = ".hpuprof"
-"""The folder beside the traces; discovery leaves folders with a leading dot out."""
+"""The folder next to the traces; discovery leaves folders with a leading dot out."""
 USER_BYTES = 1 << 30
 ENTRY_BYTES = 4 << 20
 INFLATED_BYTES = 16 << 20
@@ -117,7 +117,7 @@ def user_folder() -> Path | None:
 class Cache(Struct, frozen=True):
     """Where partials are cached. `where`: auto, beside, off, or a directory.
 
-    `auto`: the user's cache folder. `beside`: `.hpuprof` beside the traces, made when missing;
+    `auto`: the user's cache folder. `beside`: `.hpuprof` next to the traces, made when missing;
     one that is a link, or that belongs to neither this user nor the owner of the traces, or that cannot be written,
     gives way to the user's.
     """
@@ -171,7 +171,7 @@ class Cache(Struct, frozen=True):
         return next(_sound(self._own(place), key, most_bytes), b"")
 
     def put_own(self, places: Sequence[str], key: str, body: bytes) -> None:
-        """Store what is derived from files, in the user's folder or the named one; never beside traces."""
+        """Store what is derived from files, in the user's folder or the named one; never next to traces."""
         mode = 0o666
         for place in places:
             mode &= _readers(place)

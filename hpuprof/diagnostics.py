@@ -559,7 +559,7 @@ _ALL = (
         title="Launches matched by order",
         cause="The writer gives no correlation. Launches and device rows were matched "
         "first in, first out, in separate queues for recipes, copies in, copies out and collectives. A wait for the "
-        "device or a stream tells how much of the work was launched before the recording. A queue was excluded where "
+        "device or a stream shows how much of the work was launched before the recording. A queue was excluded where "
         "this leaves many rows unmatched. Where much of a queue's work waits while the device is idle, its launches "
         "may be others, and that share stands here. Device time of operators, idle causes and predictions rest on it.",
         remedy="Nothing to do.",

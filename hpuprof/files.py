@@ -2,7 +2,7 @@
 
 Opens regular files only: reading a pipe could block forever, a device may never end. A written file appears under its
 name whole or not at all. A scratch folder is in use while a process holds the lock of the file in it; the system
-releases the lock of a process that dies, and the next run removes what it left. Temporary files beside outputs are
+releases the lock of a process that dies, and the next run removes what it left. Temporary files next to outputs are
 locked and removed alike.
 """
 
@@ -113,7 +113,7 @@ def check_target(path: Path, *, force: bool, suffixes: tuple[str, ...] = (), wha
 
 @contextmanager
 def put_in_place(path: Path, *, mode: int = 0o666, folder: int | None = None) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path` that replaces it when the block ends, and vanishes when the block fails.
+    """Open a temporary file next to `path` that replaces it when the block ends, and vanishes when the block fails.
 
     `folder`: a descriptor of the directory that `path` is a name in; without one, what killed runs left of this file is
     removed first. The umask takes from `mode`, as for any new file. Raises OSError.
@@ -135,7 +135,7 @@ def put_in_place(path: Path, *, mode: int = 0o666, folder: int | None = None) ->
 
 
 def _remove_left(path: Path) -> None:
-    """Remove temporary files of `put_in_place` that nobody has written to for a minute, and nobody holds."""
+    """Remove temporary files of `put_in_place` that no one has written to for a minute, and no one holds."""
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}")
     with contextlib.suppress(OSError):
         left = [entry for entry in path.absolute().parent.iterdir() if name.fullmatch(entry.name)]

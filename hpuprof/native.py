@@ -59,7 +59,7 @@ PlaySteps: TypeAlias = Callable[..., None]
 """`play.pass_through` into its arrays, from what `play._pass_natively` gives. Raises ValueError."""
 
 Counted: TypeAlias = Callable[..., int]
-"""Fills its first argument, or the first two, and returns a number; the caller tells of what. Raises ValueError."""
+"""Fills its first argument, or the first two, and returns a number; the caller says of what. Raises ValueError."""
 
 Filled: TypeAlias = Callable[..., None]
 """Fills its first argument. Raises ValueError."""

@@ -42,7 +42,7 @@ def parse_duration(text: str) -> float:
 
 
 class ReduceOptions(Struct, frozen=True):
-    """What the reduction of a file depends on besides the file. Small, hashable, picklable; part of the cache key.
+    """What the reduction of a file depends on other than the file. Small, hashable, picklable; part of the cache key.
 
     `step_time_ns`: the step time without the profiler as the user gave it; `constants`: text of a machine profile;
     `predict`: whether to predict graph mode; `plan`: whether to price remedies and to find what sets the step time,

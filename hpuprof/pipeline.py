@@ -223,7 +223,7 @@ def _judge(view: RankView, row: FileRow, settings: ReduceOptions) -> _Judged:
 
 
 def _base(replay: Replay | None) -> Base | None:
-    """Return what tells what sets the step time; None where playing the steps misses the recorded time."""
+    """Return what shows what sets the step time; None where playing the steps misses the recorded time."""
     if replay is None or replay.model.error > REPLAY_LIMIT:
         return None
     return Base.of(replay.model, replay.model.sample(replay.drawn))
@@ -237,7 +237,7 @@ def _parts(base: Base | None, packed: PackedSchedule | None, replay: Replay | No
 
 
 def _idle(view: RankView, file: TraceFile) -> PackedIdle | None:
-    """Pack the device's idle time in the steady steps; None for other devices than those whose job it is told of."""
+    """Pack the idle time of the device in the steady steps; None for devices of which no job is reported."""
     trace, steady = view.trace, view.steps.steady_timed()
     base = base_ns(trace.header)
     if not FAMILIES[trace.family].engine_lanes or not view.device_traced or not base:

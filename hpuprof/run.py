@@ -69,7 +69,7 @@ class Run:
     rank_from: str = "auto"
     others: tuple[tuple[TraceFile, ...], ...] = ()
     logs: tuple[Path, ...] = ()  # of steps
-    folders: tuple[Path, ...] = ()  # given ones, here: other tools may have written step times beside the traces
+    folders: tuple[Path, ...] = ()  # given ones, here: other tools may have written step times next to the traces
 
     @property
     def ranks(self) -> list[int]:

@@ -4,7 +4,7 @@ Where the writer gives no correlation ids, device rows are grouped into *activat
 executes launches in order, so the k-th launch made the k-th activation. A recording cuts both sequences at its borders;
 they are aligned so that no activation begins before its launch and as few as possible stay unpaired. Copies in, copies
 out, collectives and recipes are separate queues. A queue with many unpaired entries counts as mismatched and gets no
-launches; one with work that waits beside an idle device is doubted.
+launches; one with work that waits while the device is idle is doubted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hpuprof.model.trace import Bytes8, Trace
 GAP_NS = 50_000
 """A longer pause within a recipe starts a new activation. By judgment: the lanes of one recipe pause less."""
 IN_VAIN_NS = 250_000
-"""Launched work that waits longer than this beside an idle device is doubtful; a launch takes some 10 µs."""
+"""Launched work that waits longer than this while the device is idle is doubtful; a launch takes some 10 µs."""
 MAX_ALONE = 0.25
 """A queue with a larger share of unpaired calls or activations is mismatched; by judgment: recordings cut off few."""
 
@@ -55,7 +55,7 @@ class Activations(Struct, frozen=True, eq=False):
     how: Bytes8
     """`How` its launch is known."""
     doubt: Floats
-    """Share of its queue's work that waits beside an idle device, 0 to 1: as likely, its launch is another one."""
+    """Share of its queue's work that waits while the device is idle, 0 to 1: as likely, its launch is another one."""
     of_row: Rows  # activation of each device row, shape `(device rows,)`; -1: none, as it occupies no engine
 
     def __len__(self) -> int:
@@ -216,7 +216,7 @@ def _paired(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> _Queue:
 def _known_from_waits(trace: Trace, group: _Group, calls: Ints) -> Ints:
     """Return what waits tell `align`; `calls`: starts [ns].
 
-    Of a wait beside which another thread launches, nobody knows whether that work is over at its end.
+    Of a wait during which another thread launches, no one knows whether that work is over at its end.
     """
     host = trace.host
     named = trace.named(waits_for_all)

@@ -42,7 +42,7 @@ _CONTRADICT_SHARE, _ROUNDED = 0.01, 2_000
 """Share of calls, and ns: a call that begins so long before or after its operator is none of its own (stamps are cut to
 whole microseconds)."""
 DOUBTFUL = 0.1
-"""Share of a queue's work that waits beside an idle device, from which the match by order is doubted; by judgment: a
+"""Share of a queue's work that waits while the device is idle, from which the match by order is doubted; by judgment: a
 few wait for an event of another stream."""
 FEW_STEPS = 3
 """With fewer used steps the median is an extreme."""

@@ -25,7 +25,7 @@ def used_no_device(trace: Trace) -> bool:
 
     Either our recorder found no accelerator, or runtime calls were recorded and none of them gives a device work, or
     operators with half of the operators' time are the CPU's own: kernels that only it has, or results in host memory
-    where allocations were recorded. Neither an empty list of devices nor their absence tells: PyTorch writes it for
+    where allocations were recorded. Neither an empty list of devices nor their absence shows: PyTorch writes it for
     recordings of a GPU's host, too.
     """
     host = trace.host

@@ -25,7 +25,7 @@ from hpuprof.model.schema import Activity, Code, DeviceKind, HostKind
 from hpuprof.model.trace import Bytes8
 
 OTHER_THREAD_SHARE = 0.05
-"""Share of the launches above which a thread beside main and autograd is part of the program."""
+"""Share of the launches above which a thread other than main and autograd is part of the program."""
 BLOCKED = 0.9
 """More than this share of a call's time must be waiting for the device; by judgment."""
 

@@ -1,4 +1,4 @@
-"""Intel's habana_perf_tool numbers: formulas recovered from its five published outputs, beside our stricter ones.
+"""Intel's habana_perf_tool numbers: formulas recovered from its five published outputs, alongside our stricter ones.
 
 The formulas reproduce every derived figure of the published outputs (`tests/unit/test_intel.py`). Their inputs (D, H,
 the host shares) are defined here, because the tool's own definitions were never published.

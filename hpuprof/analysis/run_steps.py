@@ -19,7 +19,7 @@ NEAR = 20
 LEAST = 40
 """Steps below which quarters are not compared: ten in each."""
 RECURS = 4
-"""Slow steps of one cause below which no period is told of, by judgment: fewer are as far apart by chance."""
+"""Slow steps of one cause below which no period is reported, by judgment: fewer are as far apart by chance."""
 _IN_TURN = 0.8
 """Share of them that come in turn, and of the turns that are slow, from which they are periodic; by judgment."""
 _SURE = 1.645

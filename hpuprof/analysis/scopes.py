@@ -18,7 +18,7 @@ from hpuprof.model.intervals import contains
 from hpuprof.model.tables import ScopeRow
 
 _MAX_DEPTH = 32
-"""Parts of a path that are told apart; models nest less deeply."""
+"""Parts of a path that are distinguished; models nest less deeply."""
 
 
 def scope_rows(view: RankView) -> tuple[list[ScopeRow], int]:

@@ -118,7 +118,7 @@ def purposes(trace: Trace, windows: Windows, launched: Launched, special: dict[s
     updates = _updates(trace, windows, launched)
     evaluates = LIGHTNING_EVAL.search(windows.name)
     plain = f"{evaluates.group(1)} step" if evaluates else ""
-    # Operators need not show what the recorder tells.
+    # Operators need not show what the recorder says.
     trains = launched.trains if updates is None or launched.trains.any() else np.ones(len(windows), dtype=bool)
     out = []
     for i in range(len(windows)):
@@ -129,7 +129,7 @@ def purposes(trace: Trace, windows: Windows, launched: Launched, special: dict[s
 
 
 def _updates(trace: Trace, windows: Windows, launched: Launched) -> Mask | None:
-    """Mark the steps in which the optimizer runs; None if it runs in each, or nothing tells.
+    """Mark the steps in which the optimizer runs; None if it runs in each, or nothing shows.
 
     From our recorder's metadata. Else optimizers show as annotations, never in two steps in a row, and at least two
     other steps hold a backward pass; a step without update now and then is one that a gradient scaler skipped.

@@ -46,7 +46,7 @@ _FEW_ROWS = 4
 """Of so few rows, the longest may well be the work."""
 _OWN_WORK_SHARE = 0.1
 """Of the marker's median work. An annotation that launches less (a log, a checkpoint) is no step of its own."""
-_MOST_COMPANIONS = 64  # names of annotations tried beside the markers, the most frequent first, to bound time
+_MOST_COMPANIONS = 64  # names of annotations tried alongside the markers, the most frequent first, to bound time
 _FEW_OPERATORS = 12
 """Three repetitions of the shortest period, four operators: forward, loss, backward, optimizer."""
 _SHORTEST_PERIOD = 4
@@ -222,7 +222,7 @@ def _repeating_annotation(
 ) -> Windows | None:
     """Take the main thread's repeating annotation (digits ignored) that covers most time, then holds most work.
 
-    Most of the device work is launched inside it. Annotations that stand beside it now and then and launch work of
+    Most of the device work is launched inside it. Annotations that stand next to it now and then and launch work of
     their own are steps, too: a prefill among decodes.
     """
     host = trace.host
@@ -284,7 +284,7 @@ def _disjoint(trace: Trace, rows: Ints) -> bool:
 
 
 def _working(trace: Trace, groups: dict[str, list[int]], work: LaunchedWork) -> list[tuple[Ints, float]]:
-    """Return annotations that may be steps beside others: their rows, and the device work of each, the median [ns]."""
+    """Return annotations that may be steps with others: their rows, and the device work of each, the median [ns]."""
     host, found = trace.host, []
     for members in sorted(groups.values(), key=lambda rows: (-len(rows), rows[0]))[:_MOST_COMPANIONS]:
         rows = np.array(members, dtype=np.int64)
@@ -295,7 +295,7 @@ def _working(trace: Trace, groups: dict[str, list[int]], work: LaunchedWork) -> 
 
 
 def _with_companions(trace: Trace, rows: Ints, working: list[tuple[Ints, float]], work: LaunchedWork) -> Ints:
-    """Add the annotations that are steps beside the ones of these rows."""
+    """Add the annotations that are steps alongside the ones of these rows."""
     start = trace.host.start
     usual = float(median(work.own_in(start[rows], trace.host.end[rows])))
     marks = rows

@@ -147,7 +147,7 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
         return np.where(when < np.append(end, np.iinfo(np.int64).min).take(at, mode="wrap"), at, -1)
 
     def used_windows(self) -> Intervals:
-        """Return the host's windows of the used steps (neighbors stay separate, so that steps can be told apart)."""
+        """Return the host's windows of the used steps (neighbors stay separate, so that steps can be distinguished)."""
         used = self.used
         return Intervals(self.start[used], self.end[used])
 
@@ -234,7 +234,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     timed = Intervals(windows.start, windows.end)
     whole = whole_steps(missing, timed)
     if missing.lacking.any() and sum(whole[i] for i, reason in enumerate(excluded) if not reason) < FEW:
-        # A first step that looks too idle tells more than steps that lost rows; a last one drains the device's queue.
+        # A first step that looks too idle shows more than steps that lost rows; a last one drains the device's queue.
         excluded = ["" if whole[i] and reason == "first" else reason for i, reason in enumerate(excluded)]
     for i in np.flatnonzero(damaged_steps(missing, timed, np.array([bool(x) for x in excluded]))).tolist():
         excluded[i] = excluded[i] or LOST

@@ -46,7 +46,7 @@ def workload(trace: Trace) -> Workload:
     """Tell from the rows whether gradients were computed, and if not, whether a server ran.
 
     Any trace of a backward pass or an optimizer is training. Without one, a model's operators are inference; without
-    those, nothing can be told. Recordings that leave out the backward pass read as inference.
+    those, nothing can be said. Recordings that leave out the backward pass read as inference.
     """
     names = trace.names
     if bool((trace.host.activity == Activity.OPTIMIZER).any()) or any(_TRAINS.search(n) for n in names):

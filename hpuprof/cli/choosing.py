@@ -23,7 +23,7 @@ def refuse_several(run: Run) -> None:
     for files in (run.files, *run.others):
         for folder, mine in _by_folder(files).items():
             by_folder.setdefault(folder, []).append(mine)
-    # A folder that holds another one cannot be chosen: its runs are told apart by their times.
+    # A folder that holds another one cannot be chosen: its runs are distinguished by their times.
     folders = sorted(by_folder)
     nested = any(inner.startswith(f"{outer}{os.sep}") for outer in folders for inner in folders)
     if len(folders) < 2 or nested:

@@ -1,7 +1,7 @@
 """What a kernel computes and in which type, by its name.
 
 Names of libraries: cuBLAS, cuDNN, CUTLASS, Tensile, ATen, Triton, FlashAttention; HPU's by engine. What no name
-tells is unknown.
+shows is unknown.
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ def kind_of_kernel(name: str, engine: str = "") -> str:
 
 @lru_cache(maxsize=4096)
 def type_of_kernel(name: str, dtype: str | None = None) -> str:
-    """Return the type in which a kernel multiplies: fp8, 16 bits, tf32 or fp32; empty where nothing tells."""
+    """Return the type in which a kernel multiplies: fp8, 16 bits, tf32 or fp32; empty where nothing shows."""
     given = dtype or name
     return next((kind for kind, pattern in _TYPES if pattern.search(given)), "")

@@ -12,7 +12,7 @@ from hpuprof.model.durations import duration
 from hpuprof.model.kernel_names import readable
 
 LEAST = 0.005
-"""Share of the step that a kernel must take on a side to be told of."""
+"""Share of the step that a kernel must take on a side to be reported."""
 MOST = 20
 ALIKE = 10.0
 """Factor between both times up to which one kernel may do the work of the other; by judgment: the gain of tensor cores

@@ -14,7 +14,7 @@ SHARE = 0.05
 NAMED = 4
 REST = "the rest"
 REPLACED = 1.1
-"""Times the change of a part from which what is named in it gave place to something else, so that the part is told."""
+"""Times the change of a part from which what is named in it gave place to something else, so that it is reported."""
 STEADY = 20
 """Steps to record where noise hides a change: by judgment, half the noise of five."""
 

@@ -45,7 +45,7 @@ _FUSED = r"^aten::_fused_(?:adam|adamw|sgd|adagrad)_?$|FusedAdam|FusedLAMB|Fused
 
 
 class Signature(Struct, frozen=True):
-    """A fix, what was done in words, and how to find it; `part_of`: fixes that hold it, beside which it is no other."""
+    """A fix, what was done in words, and how to find it; `part_of`: fixes that hold it, with which it is no other."""
 
     fix: str
     what: str
@@ -327,4 +327,4 @@ SIGNATURES = (
     Signature("keep_pace", "slow ranks keep pace", _finding(_SLOW_RANK, "a slow rank")),
     Signature("balance", "work is divided evenly", _finding(_UNEVEN, "uneven stages")),
 )
-"""Every fix that can be found, in the order in which they are told."""
+"""Every fix that can be found, in the order in which they are reported."""

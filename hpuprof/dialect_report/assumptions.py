@@ -1,6 +1,6 @@
 """The assumptions that hpuprof's reading of Gaudi's files rests on: one table, each with the function that judges it.
 
-Nobody who wrote hpuprof has a Gaudi: they come from the writer's source and from public programs that read real files.
+No one who wrote hpuprof has a Gaudi: they come from the writer's source and from public programs that read real files.
 A file without what an assumption is about says nothing of it.
 """
 

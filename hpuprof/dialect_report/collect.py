@@ -1,4 +1,4 @@
-"""Reads one file and tells what it looks like: raw counts become facts once the names of all threads are known."""
+"""Reads one file and says what it looks like: raw counts become facts once the names of all threads are known."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def facts(raw: RawRows, log: Any) -> Facts:
     processes, threads = set(raw.process_names.values()), set(raw.thread_names.values())
     family = recognize(Seen(categories, processes, threads, raw.hints, raw.hints))
     if any(group.event is not None for track in raw.tracks.values() for group in track.groups):
-        family = "hpu"  # nobody else writes hardware events on rows
+        family = "hpu"  # no one else writes hardware events on rows
     placed = {track.number: engine_of(raw, track, family) for track in raw.tracks.values()}
     lanes = [track for track in raw.tracks.values() if placed[track.number] is not None]
     engines = [engine_facts(name, lanes, placed, raw) for name in sorted({placed[t.number] or "" for t in lanes})]

@@ -1,6 +1,6 @@
 """The words of traces that may leave a file as they are; every other text is reduced to its shape.
 
-A shape keeps punctuation and tells words apart by their case alone: `[HD0] gemm_Foo` is `[HD#] a_Aa`.
+A shape keeps punctuation and distinguishes words by their case alone: `[HD0] gemm_Foo` is `[HD#] a_Aa`.
 """
 
 from __future__ import annotations

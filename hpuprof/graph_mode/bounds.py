@@ -47,7 +47,7 @@ SLOWER = 2.0
 the host paces, it needs 1 to 2 times as much; where twice as much fits into the device's work, no opinion on 60 settled
 ones speaks of a gain that is sure."""
 COLD_CALLS = 10.0
-"""First calls may take so many times as long as later ones, besides what counts as first use; by judgment."""
+"""First calls may take so many times as long as later ones, apart from what counts as first use; by judgment."""
 MIN_COLD = 10
 """Device rows from which a cold step shows more than a few odd calls; by judgment."""
 

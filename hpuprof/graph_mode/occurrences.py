@@ -149,7 +149,7 @@ def _host_calls(context: Context) -> Iterator[Occurrence]:
         context.op_name[calls.operator] if len(context.op_name) else -1,
         host.name[calls.row],
     )
-    own = context.hit < 0  # what lies inside an operator that matches a rule is told with it
+    own = context.hit < 0  # what lies inside an operator that matches a rule is reported with it
     for code, chosen, text, severity in (
         ("HP302", own & calls.of(HostCallKind.READ), "`{}` copies from the device to the host", ""),
         ("HP304", own & calls.of(HostCallKind.UPLOAD), "`{}` copies from the host to the device", ""),

@@ -261,7 +261,7 @@ def _varying(samples: list[list[_Dimension]]) -> tuple[int | None, str]:
 def _input_bytes(trace: Trace, rows: Ints) -> int | None:
     """Return the size of the first tensor input of a call's operators."""
     host = trace.host
-    for row in rows:  # mostly the first one tells
+    for row in rows:  # mostly the first one shows
         shape, detail = int(host.shape[row]), int(host.detail[row])
         if shape < 0 or detail < 0:
             continue

@@ -158,7 +158,7 @@ def together(kind: str, mix: Interval, fraction: float) -> str:
 
 
 def base_words(base: str | None, base_ns: float | None, recorded_ns: float | None) -> str:
-    """Say what the step time now is, beside the mean of the replayed steps as recorded [ns]."""
+    """Say what the step time now is, alongside the mean of the replayed steps as recorded [ns]."""
     source = {"unprofiled": "timed without the profiler", "given": "given", "profiled": "the recorded steps replayed"}
     if base not in source or not base_ns or not recorded_ns:
         return ""

@@ -169,7 +169,7 @@ class Normalizer:
         return target
 
     def _add_pauses(self, slices: Slices, cats: Codes) -> None:
-        """Take the rows in which the profiler makes a thread of the program wait; the others run beside it."""
+        """Take the rows in which the profiler makes a thread of the program wait; the others run next to it."""
         if "overhead" not in self.cats or not (own := cats == self.cats["overhead"]).any():
             return
         own[own] = slices.where(own).words("name", self.names) == self.names[PROFILER_PAUSE]
@@ -179,7 +179,7 @@ class Normalizer:
             self.pauses.add(start=start[good], dur=dur[good])
 
     def _by_process(self, slices: Slices, cats: Codes) -> Codes:
-        """Return the categories, those of rows without one by their process, where that tells."""
+        """Return the categories, those of rows without one by their process, where that shows."""
         track = slices.tracks(self.tracks)
         for pid, _ in self.tracks.since(len(self.by_process)):
             category = CATEGORY_OF_PROCESS.get(self._process_name(pid) or pid)

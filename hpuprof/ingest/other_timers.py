@@ -1,7 +1,7 @@
 """Reads the time per step that other tools wrote down: profilers' reports, training logs, benchmarks of servers.
 
-A trace alone does not hold the step time without the profiler; what lies beside it often does. Formats are told by
-their content, not by their names:
+A trace alone does not hold the step time without the profiler; what lies next to it often does. Formats are
+recognized by their content, not by their names:
 
 - Lightning `SimpleProfiler` report: mean of `run_training_batch` and of fetching its batch;
 - Hugging Face `trainer_state.json`: `train_steps_per_second` of the whole training;
@@ -29,7 +29,7 @@ from hpuprof.model.arrays import median
 SUFFIXES = (".txt", ".log", ".out", ".json", ".jsonl")
 MOST_BYTES = 16 << 20
 MOST_FILES = 64
-"""Larger files and more of a directory are not looked at: what times steps is small, and lies beside the traces."""
+"""Larger files and more of a directory are not looked at: what times steps is small, and lies next to the traces."""
 FEWEST = 3
 """Lines of a log that must give a time: the first ones hold warm-up."""
 MEAN_SPREAD = 0.02

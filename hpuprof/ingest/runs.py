@@ -1,4 +1,4 @@
-"""Tells the runs apart whose trace files share a directory: by process, windows, steps and times.
+"""Separates the runs whose trace files share a directory: by process, windows, steps and times.
 
 Facts come from the heads of files. Several windows of one process are one run, unless their steps or windows repeat.
 """
@@ -125,7 +125,7 @@ def separate_runs(recordings: Sequence[Recording]) -> list[list[int]]:
     """Return the runs as indices of recordings, in order of time; recordings without a time come first.
 
     Ranks are of one run where they recorded at the same time; two runs that did, or whose times are not known, are
-    divided in the longest pause between two that are of one rank. What cannot be told apart stays together.
+    divided in the longest pause between two that are of one rank. What cannot be distinguished stays together.
     """
     dated = any(r.at_ns for r in recordings)
     times = [r.at_ns if dated else r.span for r in recordings]

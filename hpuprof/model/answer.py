@@ -104,7 +104,7 @@ class Unsaid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphLine(msgspec.Struct, frozen=True, kw_only=True):
-    """Graph mode's verdict, beside its line of the plan."""
+    """Graph mode's verdict, alongside its line of the plan."""
 
     verdict: Annotated[str, Meta(description="As `graph_mode.verdict`.")]
     line: Annotated[int | None, Meta(description="Its line of the plan; null: none.")] = None

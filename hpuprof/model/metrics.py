@@ -50,7 +50,7 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     budget: int = 0
     """Position in the step budget, 0 for none. In tens, so that another fits between."""
     tile: int = 0
-    """Position beside the page's headline, where the first six that are known show; 0 for none."""
+    """Position alongside the page's headline, where the first six that are known show; 0 for none."""
     shown_unknown: bool = False
     """Whether the budget shows it even when it is unknown."""
     over: str = "steady"

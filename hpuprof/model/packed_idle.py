@@ -1,4 +1,4 @@
-"""When one rank's device idled, in compact form: what tells the idle time that all ranks of a host share."""
+"""When one rank's device idled, in compact form: what describes the idle time that all ranks of a host share."""
 
 from __future__ import annotations
 

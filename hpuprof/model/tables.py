@@ -1,6 +1,6 @@
 """The tables of a report: each is one field here, and every list of tables is made from these fields.
 
-To add a table, write the struct of its rows beside those of its subject (`step_rows`, `device_rows`, ...), name it in
+To add a table, write the struct of its rows next to those of its subject (`step_rows`, `device_rows`, ...), name it in
 a field below, and fill it: in `pipeline.reduce_trace` if each file has its own rows, in `report.combine` if they are
 made across files. Frames, JSON and its schema, `hpuprof export` and `docs/reference/columns.md` then have it; an entry
 in `render.views` shows it. A new field needs `= []`, so that older reports stay readable.

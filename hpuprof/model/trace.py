@@ -24,7 +24,7 @@ NO_CODES: Codes = np.empty(0, dtype=np.int32)
 
 
 class Detail(NamedTuple):
-    """Arguments of operators besides shapes, as JSON text; empty where not recorded. See `HostRows.detail`."""
+    """Arguments of operators other than shapes, as JSON text; empty where not recorded. See `HostRows.detail`."""
 
     types: bytes  # list of a type name per input
     strides: bytes  # list of strides per input
@@ -248,13 +248,13 @@ class Trace(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def first_device(self) -> dict[str, Any]:
-        """What the header tells of the first device: its name, its memory; empty where nothing."""
+        """What the header says of the first device: its name, its memory; empty where nothing."""
         devices = self.header.get("deviceProperties")
         return devices[0] if isinstance(devices, list) and devices and isinstance(devices[0], dict) else {}
 
     @property
     def device_memory_bytes(self) -> int | None:
-        """What the header tells of the first device's memory; None where that is nothing or no size."""
+        """What the header says of the first device's memory; None where that is nothing or no size."""
         size = self.first_device.get("totalGlobalMem")
         return int(size) if isinstance(size, (int, float)) and 0 < size < 2**62 else None
 

@@ -24,7 +24,7 @@ from hpuprof.what_if.schedule import Wait
 
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 SLOWER_ALONGSIDE = 0.35
-"""How much longer a collective and what runs beside it may take: Daydream (ATC'20) saw 34 % for NCCL."""
+"""How much longer a collective and what runs next to it may take: Daydream (ATC'20) saw 34 % for NCCL."""
 
 
 class CollectiveRows(Struct, frozen=True, eq=False, dict=True):

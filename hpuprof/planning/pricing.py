@@ -134,7 +134,7 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
             times[left] = self._play(self.models, changes, level, left, ideal=ideal)
         elif len(left) and loader is not None:
             late = loader.late[left]
-            # More workers hand nothing over sooner where nobody waits for them.
+            # More workers hand nothing over sooner where no one waits for them.
             for mine, models, done in (
                 (left[~late], self.models, tuple(change for change in changes if change.paces is None)),
                 (left[late], self.unwaiting, changes),

@@ -50,7 +50,7 @@ class Change(Struct, frozen=True, eq=False):
     """A remedy in one place of the program.
 
     `ideal`: what it is about taken away altogether, which no outcome can beat; None: the edit does that; `uncertain`:
-    whether its edit depends on how it turns out; `bends`: outcomes at which to play it besides 0, 0.5 and 1, where the
+    whether its edit depends on how it turns out; `bends`: further outcomes than 0, 0.5 and 1 to play it at, where the
     times in its edit are no straight lines between them; `last`: whether it is played after all others; `touches`:
     calls of which no other change may be part, where it excludes others; `after`: remedies that clear its way, of which
     those that are worth it come first; `requires`: remedies that its edit makes, too; `code`: to type here, where it is

@@ -2,7 +2,7 @@
 
 If all parts of a kind (ranks, hosts, stages, groups, links) are alike, then which of them did which part of a step's
 work is chance. So their work is exchanged at random within blocks of steps, and the largest mean excess over the other
-parts is compared with what it was before. Blocks are as long as what a part does in one step tells of the next. Sets
+parts is compared with what it was before. Blocks are as long as what a part does in one step shows of the next. Sets
 of ranks are exchanged as a whole: what their ranks have in common within a step, such as the length of a batch, is no
 evidence.
 
@@ -134,7 +134,7 @@ def _centered(excess: Floats) -> Floats:
 
 
 def block_length(excess: Floats) -> int:
-    """Return how many steps a block has: for as long as a part's excess tells of its next one, its mean left out.
+    """Return how many steps a block has: for as long as a part's excess shows of its next one, its mean left out.
 
     That is the time over which autocorrelation adds up, (1 + r) / (1 - r) steps for one of r from step to step. Of few
     steps r comes out too low by 1 / steps; below twice its standard error it is none.

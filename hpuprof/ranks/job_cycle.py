@@ -26,7 +26,7 @@ MOST_RUNS = 64
 ROUNDING = 1.0
 """ns by which a cycle may fall short of the period, for rounding."""
 LATENCY = -1
-"""What is nobody's work, in place of one of `Does`."""
+"""What is no one's work, in place of one of `Does`."""
 
 
 class Stretch(NamedTuple):
@@ -43,7 +43,7 @@ class JobCycle(Struct, frozen=True, eq=False):
     """The critical cycle, in order of time. `steps`: that count, through which it goes `runs` times.
 
     The stretches in those steps add up to `step_ns` times `steps` times `runs`. `hosts`: whether hosts are known call
-    by call, so that transfers of collectives are told by their rows.
+    by call, so that transfers of collectives are recognized by their rows.
     """
 
     step_ns: float
@@ -210,7 +210,7 @@ class _Unfolded:
 
 
 def _stretches(line: Line, rank: int, weights: Sequence[int]) -> Iterator[Stretch]:
-    """Yield what weights are made of: what is nobody's work first. A row cannot begin before its lane is free."""
+    """Yield what weights are made of: what is no one's work first. A row cannot begin before its lane is free."""
     for w in weights:
         fixed, work, piece = float(line.fixed[w]), float(line.work[w]), int(line.piece[w])
         if fixed < 0 and piece >= 0:

@@ -100,7 +100,7 @@ def suspicion(ranks: Sequence[RankCalls], matching: Matching, timed: Timed, use:
 
 
 def judge(waits: Waits, timed: Timed, priced: Priced | None, found: Suspicion) -> Verdict:
-    """Return whether one suspect or two, alternating ranks, the hosts' launching or nobody holds the others back."""
+    """Return whether one suspect or two, alternating ranks, the hosts' launching or no one holds the others back."""
     wall = int(waits.wall.sum())
     share = min(1.0, float(waits.waiting.sum()) / wall) if wall and timed.sound.any() else None
     launch = priced is not None and priced.launch is not None and priced.launch > LAUNCH_BOUND

@@ -67,7 +67,7 @@ class Device:
             return {}
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, name and memory of the device; beside a CPU, the accelerator that torch has all the same."""
+        """Return kind, name and memory of the device; alongside a CPU, the accelerator that torch has all the same."""
         found: dict[str, Any] = {"kind": self.kind}
         if self.kind == "cpu" and (other := _unrecorded()):
             found["unrecorded"] = other

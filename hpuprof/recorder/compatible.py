@@ -136,7 +136,7 @@ class TorchEvents:
 
 
 def write_flame_graph(profile: Any, trace: str, metric: str) -> None:
-    """Write a window's stacks beside its trace, for flamegraph.pl: frames, outermost first, and the metric [µs]."""
+    """Write a window's stacks next to its trace, for flamegraph.pl: frames, outermost first, and the metric [µs]."""
     if not trace or "://" in trace:
         tell("no flame graph was written: it belongs next to the trace file, and none is on a local disk")
         return

@@ -149,7 +149,7 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
             for name, m in said.report.metrics.items()
             if name in logged and m.value is not None
         }
-    if said is None or said.report.answer.base.source != "unprofiled":  # else the answer tells it
+    if said is None or said.report.answer.base.source != "unprofiled":  # else the answer states it
         lines += _unprofiled(engine)
     if said is not None:
         folders = [Path(w.path).parent for w in engine.written if "://" not in w.path]

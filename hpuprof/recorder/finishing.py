@@ -127,7 +127,7 @@ class _Thread:
 def _finished(folder: Path) -> Finished | str:
     try:
         return finish(folder)
-    except Exception as error:  # noqa: BLE001  told in the training process
+    except Exception as error:  # noqa: BLE001  reported in the training process
         return f"{error}" if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"
 
 

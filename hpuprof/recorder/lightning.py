@@ -91,7 +91,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         analyze: print the answer on rank 0 at the end of a stage, and log headline metrics of a fit.
         table_kwargs: options of torch's own table of operators. `summary()` appends it when this, `sort_by_key` or
             `group_by_input_shapes` is given.
-        export_to_flame_graph: write python stacks beside each trace, `….stacks`, for flamegraph.pl. Turns `with_stack`
+        export_to_flame_graph: write python stacks next to each trace, `….stacks`, for flamegraph.pl. Turns `with_stack`
             on.
         metric: weight of the stacks, one of METRICS [µs].
         acc_events: `function_events` and torch's table cover all windows of the stage, which stay in memory, instead

@@ -1,7 +1,7 @@
 """Counts the batches that a data loader's workers have finished, and those under way, at each fetch of the program.
 
 A queue that is never empty then keeps up with the program; one that is always empty sets its pace. How many batches are
-under way tells how long one takes (Little's law). Asking takes a few microseconds and never blocks. Loaders without
+under way shows how long one takes (Little's law). Asking takes a few microseconds and never blocks. Loaders without
 workers have no queue, and macOS cannot tell its length.
 """
 

@@ -3,7 +3,7 @@
 torch records the thread that started it, and the threads that autograd runs for it. It can record all threads
 (`_ExperimentalConfig(profile_all_threads=True)`), but up to torch 2.13 that segfaults if another thread is inside an
 operator when the profiler stops (four threads in a loop, 10 ms sessions: within seconds). So other threads' actions are
-timed here and written beside torch's rows; their operators are not recorded.
+timed here and written next to torch's rows; their operators are not recorded.
 """
 
 from __future__ import annotations

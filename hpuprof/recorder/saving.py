@@ -33,7 +33,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Window:
-    """What is known of a window beside torch's export."""
+    """What is known of a window alongside torch's export."""
 
     name: str
     complete: bool

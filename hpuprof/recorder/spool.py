@@ -195,7 +195,7 @@ def _job(folder: Path) -> Job:
 
 
 def _written(folder: Path, job: Job, target: str, notes: list[str]) -> tuple[str, int]:
-    """Write the trace; beside the export first if it stays on that disk, so that a kill leaves nothing elsewhere."""
+    """Write the trace; alongside the export first if it stays on that disk, so that a kill leaves nothing elsewhere."""
     ours = target == f"{folder.parents[1]}/{job.name}"
     size = write_trace(
         folder / _EXPORT,
@@ -298,7 +298,7 @@ def take_up(folders: Iterable[Path], into: Path | None = None) -> tuple[list[tup
 
 
 def clear(place: Path) -> None:
-    """Remove half-written files of killed writers that nobody holds, in a directory and those in it."""
+    """Remove half-written files of killed writers that no one holds, in a directory and those in it."""
     with contextlib.suppress(OSError):
         for folder in (place, *(sub for sub in place.iterdir() if sub.is_dir())):
             for path in folder.glob(".*.pt.trace.json*"):

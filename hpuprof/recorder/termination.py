@@ -25,7 +25,7 @@ class Termination:
         self._pipe: tuple[int, int] | None = None
 
     def begin(self) -> None:
-        """Watch from now on, where this is the main thread and nobody else does."""
+        """Watch from now on, where this is the main thread and no one else does."""
         if self._pid or threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

@@ -1,7 +1,7 @@
 """Windows on request, by small files in a run's directory: all ranks begin at one step without a collective.
 
 A request names the number of steps and the ranks. The first rank that sees it fixes the step at which all begin, a
-little ahead, by a second file that only one rank can make. Every rank reads that file, so nobody has to ask anybody.
+little ahead, by a second file that only one rank can make. Every rank reads that file, so no rank has to ask another.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ LINES = 25
 _BAR = 64
 _LABEL = 15
 _APART_CODES = ("HP181", "HP187")
-"""Diagnostics that say that the answer is of unlike things: they stand beside it."""
+"""Diagnostics that say that the answer is of unlike things: they stand next to it."""
 _KEPT = 2
 """Lines of the plan that are never left out; the last of the others go before the step and its time."""
 _LEAST_MISSED = 100

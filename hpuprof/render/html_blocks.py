@@ -21,7 +21,7 @@ from hpuprof.report.recordings import lead_recording
 
 
 def tiles(report: Report) -> list[Tile]:
-    """Return the numbers shown beside the headline; unknown ones of the device are shown as unknown."""
+    """Return the numbers shown alongside the headline; unknown ones of the device are shown as unknown."""
     found = shown.reported(report, TILES)[:6]
     return [Tile(spec.name, spec.label.strip(), measured(metric.value, metric.unit)) for spec, metric in found]
 

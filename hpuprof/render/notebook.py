@@ -82,7 +82,7 @@ def comparison_html(comparison: Comparison) -> str:
 
 
 def run_html(run: Run) -> str:
-    """Return the files of a run, whose they are, and what was found beside them."""
+    """Return the files of a run, whose they are, and what was found next to them."""
     rows = [
         (str(who.rank), who.stage, who.action, who.window, file.name, size(file.bytes))
         for file, who in zip(run.files, run.identities, strict=True)

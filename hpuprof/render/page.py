@@ -20,7 +20,7 @@ _TEMPLATES = "hpuprof.render"
 FOLDER = "templates"
 
 # plotly.js with the traces of plane axes alone (bar, scatter, heatmap), a third of what the plotly package carries.
-# From npm, plotly.js-cartesian-dist-min 4.1.1, unchanged; its license lies beside it.
+# From npm, plotly.js-cartesian-dist-min 4.1.1, unchanged; its license lies next to it.
 PLOTLY_JS = "plotly-cartesian.min.js"
 
 

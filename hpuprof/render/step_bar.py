@@ -25,9 +25,9 @@ _PHASES = {
 """Of the host, where no device was traced."""
 _IDLE = ("idle", "·", "#999999")
 _UNLIKE = 0.1
-"""By what share mean and median step time differ where both are told."""
+"""By what share mean and median step time differ where both are reported."""
 _APART = 0.02
-"""By what share the mean differs from that of typical steps where both are told."""
+"""By what share the mean differs from that of typical steps where both are reported."""
 
 
 class StepPart(NamedTuple):

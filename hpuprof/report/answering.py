@@ -40,7 +40,7 @@ OVERTAKEN = "That is by itself: with the plan's lines done, it saves less than 1
 LARGE = 0.1
 """Share of the step from which a finding without an estimate is named where the plan has no line."""
 SAME = 0.005
-"""Recorded step time and the one that gains count from are told as one where they differ by less than this share."""
+"""Recorded step time and the one that gains count from are one where they differ by less than this share."""
 _LEFT_OUT = {
     "adds_nothing": ("small", "too little to be a line of the plan"),
     "excluded": ("excluded", "but a line above takes its place"),

@@ -35,8 +35,8 @@ from hpuprof.report.rule import Context
 from hpuprof.what_if.critical_rows import in_steps_of
 
 APART = 1.1
-"""How many times as long typical steps of a window must be as those of another to be told apart; by judgment, as of a
-log of steps against its windows (HP181)."""
+"""How many times as long typical steps of a window must be as those of another to be distinguished; by judgment, as of
+a log of steps against its windows (HP181)."""
 _DIGITS = 9  # of a window's number
 
 
@@ -95,7 +95,7 @@ def combine(
     plan = plan_of(main, by_kind.answer, across, findings, logged)
     graph_mode = of_typical_steps(by_kind.answer, plan)
     counted = counted_ns(plan, graph_mode)
-    # One step time: what sets it, and what it would be with a part faster, are told in the one that gains count from.
+    # One step time: what sets it, and what it would be with a part faster, are in the one that gains count from.
     now, mine = counted or context.values["step_time_mean"], {ranks[i].recording for i in chosen}
     factors = {
         row.recording: now / row.step_100_ns

@@ -1,4 +1,4 @@
-"""The plan of the whole job: that of its first recording, beside what is known of all ranks together."""
+"""The plan of the whole job: that of its first recording, alongside what is known of all ranks together."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def plan_of(
         main: the chosen recordings, first the one that leads.
         graph: graph mode's answer for all of them.
         across: who holds the others up, and stages or experts whose work could be divided evenly.
-        findings: what was found in them; what is an effect of a change is told under it.
+        findings: what was found in them; what is an effect of a change is listed under it.
         logged: pauses that logs of steps show; they count where the recordings hold none.
     """
     if not main or main[0][1].plan is None:
@@ -263,7 +263,7 @@ def _ends(of: str, found: Interval) -> dict[str, float]:
 def _first(row: PlanRow, now: float, gained: Interval, known: Interval | None) -> PlanRow:
     """Make a row the plan's first line.
 
-    `now`: the step time [ns]; `known`: its interval, None where it was told. The gain of a longer step than `now` may
+    `now`: the step time [ns]; `known`: its interval, None where it was given. The gain of a longer step than `now` may
     be above that.
     """
     low, middle, high = (max(0.0, now - gain) for gain in (gained.high, gained.median, gained.low))
@@ -356,7 +356,7 @@ def _with_even_ranks(
         now: the step time [ns].
         lines: one or two, each with the share of a step that it saves alone, and after the one before it.
         saved: the share that they save together.
-        known: the interval of the step time, None where it was told.
+        known: the interval of the step time, None where it was given.
     """
     priced = []
     for line, share, more in lines:

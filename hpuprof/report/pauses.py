@@ -1,7 +1,7 @@
 """Pauses of a job: steps that recur and take longer, by rank, with their period, what fills them, and their price.
 
-A rank that pauses delays the others, whose slow steps are then filled by communication: those are told of only where no
-rank shows another cause.
+A rank that pauses delays the others, whose slow steps are then filled by communication: those are reported only where
+no rank shows another cause.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpuprof.ranks.rank_tables import Main
 from hpuprof.report.rule import Context, Found, Rule, percent
 
 SHOWN = 0.02
-"""Share of the mean step from which pauses are told of, by judgment: means of equal runs differ by more."""
+"""Share of the mean step from which pauses are reported, by judgment: means of equal runs differ by more."""
 BETWEEN_PHASES = "work between the phases"
 """What fills a pause that a log of steps shows: neither input, forward, backward nor the optimizer."""
 LOADING = "data loading"

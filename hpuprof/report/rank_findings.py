@@ -15,7 +15,7 @@ from hpuprof.report.rule import Context, Found, Rule, percent
 UNEVEN_INPUT = 0.1
 """From this far above the median rank's, a rank's input share counts as uneven, by judgment."""
 UNEXPLAINED = 0.05
-"""From this share of all ranks' time on, waiting is told of although no rank is named, by judgment."""
+"""From this share of all ranks' time on, waiting is reported although no rank is named, by judgment."""
 EXPLAINS = 0.5
 """A cause explains waiting if removing it saves at least this share of it: more than is left."""
 BLAMED = 0.1
@@ -130,7 +130,7 @@ def _why(context: Context, place: int) -> str:
 
 
 def _unnamed(context: Context, limit: float) -> Found | None:
-    """Say who waits for whom where no rank is named, and why nobody is."""
+    """Say who waits for whom where no rank is named, and why no one is."""
     across, share = context.across, context.value("collective_wait_fraction")
     rows = [w for w in across.waits if w.blame_fraction is not None]
     if across.verdict.kind not in _NO_RANK or share < limit or not rows:

@@ -1,4 +1,4 @@
-"""Remembers the report of a run of many ranks beside their partials: to compare ranks takes most of a second run.
+"""Remembers the report of a run of many ranks alongside their partials: to compare ranks takes most of a second run.
 
 Its key is made of the keys of all partials, who wrote them, and the options and the code that combine them.
 """

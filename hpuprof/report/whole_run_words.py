@@ -10,9 +10,9 @@ from hpuprof.report.model import ReportData
 from hpuprof.report.rule import percent
 
 _TREND = 0.05
-"""A smaller change over the run is not told."""
+"""A smaller change over the run is not reported."""
 _SLOW = 0.01
-"""Slow steps that cost less of the time are not told."""
+"""Slow steps that cost less of the time are not reported."""
 
 
 def run_line(data: ReportData) -> str:

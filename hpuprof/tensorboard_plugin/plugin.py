@@ -124,7 +124,7 @@ class HpuprofPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     @_route
     def _serve_compare(self, request: wrappers.Request) -> wrappers.Response:
-        """Headline numbers of several runs (`run`, repeated) beside those of one (`base`; default: the first)."""
+        """Headline numbers of several runs (`run`, repeated) alongside those of one (`base`; default: the first)."""
         names = request.args.getlist("run")
         states = [self._report(name) for name in dict.fromkeys(names)]
         if not states:

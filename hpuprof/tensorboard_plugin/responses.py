@@ -14,7 +14,7 @@ from hpuprof.report.model import Report
 from hpuprof.tensorboard_plugin.runs import RunState
 
 MOST_FINDINGS = 3
-"""Findings of a run that the tab names beside the plan; the report below has all."""
+"""Findings of a run that the tab names alongside the plan; the report below has all."""
 COLUMNS = (
     {"name": "bound", "title": "bound by"},
     *({"name": m.name, "title": m.label, "definition": m.definition, "number": True} for m in METRICS if m.in_tab),

@@ -156,7 +156,7 @@ class Runs:
                 if state is not None:
                     files.append(state)
             named = [f for f in files if is_trace_name(Path(f.path).name)]
-            files = named or files  # beside named traces, other files are not traces
+            files = named or files  # next to named traces, other files are not traces
             if files:
                 relative = Path(folder).relative_to(self.logdir).as_posix()
                 yield relative, tuple(files)

@@ -79,7 +79,7 @@ def metadata(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
 
 
 def drawn(s: CriticalSlice, place: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Return a slice of a cycle in its place: category, process and thread; `more`: arguments besides its kind."""
+    """Return a slice of a cycle in its place: category, process and thread; `more`: arguments other than its kind."""
     span = {"ts": s.begin_ns / 1000, "dur": (s.end_ns - s.begin_ns) / 1000}
     return {"ph": "X", "name": s.what, **place, **span, "args": {"kind": s.kind, **more}}
 

@@ -27,7 +27,7 @@ class RowsSeen:
         self.seen: Counter[str] = Counter()
         self.names: dict[str, set[str]] = {}
         self.tab = StockTab()
-        self._tracks = Interner()  # by what repr says of process and thread: Perfetto tells 7 from "7"
+        self._tracks = Interner()  # by what repr says of process and thread: Perfetto distinguishes 7 from "7"
         self._ids: list[tuple[Any, Any]] = []  # process and thread of each
         self._start: list[Micros] = []
         self._dur: list[Micros] = []

@@ -188,7 +188,7 @@ class _Report:
         name = re.sub(r"(?:\.pt\.trace)?\.(?:json|csv)(?:\.gz)?$", "", path)
         name = name if local_path(path) is not None else base_name(name)
         self.merge = f"hpuprof merge {quote(path)} -o {quote(name + '.merged.json.gz')}"
-        # Not beside the trace, where it would be another trace of its rank.
+        # Not next to the trace, where it would be another trace of its rank.
         self.convert = f"hpuprof convert {quote(path)} -o tab"
 
     def add(self, viewers: str | tuple[str, ...], severity: str, count: int, text: str, fix: str | None = None) -> None:

@@ -42,7 +42,7 @@ def critical_tables(
 ) -> CriticalTables:
     """Solve the steps as they are, with each of the largest parts faster, and with sequences of kernels fused.
 
-    `step_ns`: the step time that all gains count from; times of cycle and sensitivities are told as parts of it [ns].
+    `step_ns`: the step time that all gains count from; times of cycle and sensitivities are parts of it [ns].
     """
     nothing = CriticalTables([], [], [], modules, [])
     if base is None:
@@ -69,7 +69,7 @@ R = TypeVar("R", CriticalRow, SensitivityRow, ModuleRow)
 
 @cache
 def _scaled_columns(kind: type[Any]) -> tuple[str, ...]:
-    """Return the columns of a row that are told in the step time that gains count from."""
+    """Return the columns of a row that are reported in the step time that gains count from."""
     if kind is ModuleRow:
         return ("critical_per_step_ns",)
     return tuple(name for name in kind.__struct_fields__ if name.endswith("_ns"))
@@ -152,7 +152,7 @@ def with_criticality(rows: list[ModuleRow], base: Base, calls: ModuleCalls) -> l
 
 
 def longest(base: Base, total: Floats) -> list[int]:
-    """Return the parts that take longest, on the cycle or not; latencies are nobody's to make faster."""
+    """Return the parts that take longest, on the cycle or not; latencies are no one's to make faster."""
     labels = base.parts.labels
     real = [i for i in np.flatnonzero(total > 0).tolist() if labels[i][1] != "latency"]
     return sorted(real, key=lambda i: (-total[i], labels[i]))[:MOST]

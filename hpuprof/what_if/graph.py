@@ -27,7 +27,7 @@ from hpuprof.model.arrays import Floats, Ints
 
 NEVER = -np.inf
 HUB = -1
-"""Chain of events that follow nobody: they wait for their edges alone."""
+"""Chain of events that follow no one: they wait for their edges alone."""
 
 
 class CrosswiseError(ValueError):

@@ -39,7 +39,7 @@ class HandOvers(Struct, frozen=True, eq=False, dict=True):
     when: Ints  # when that happened: at the end of the row at the latest, and before the launch
     start: Ints
     end: Ints
-    compiling: Mask  # the launch compiles: its length tells nothing of the queue
+    compiling: Mask  # the launch compiles: its length shows nothing of the queue
 
     @classmethod
     def of(cls, view: RankView) -> HandOvers:

@@ -31,7 +31,7 @@ class _Sequence(Struct, frozen=True, eq=False):
 
 
 def sequence_rows(base: Base) -> list[KernelSequenceRow]:
-    """Return the sequences of kernels that fusing would save most of; none where kernels are not told apart."""
+    """Return the sequences of kernels that fusing would save most of; none where kernels are not distinguished."""
     if not base.parts.modules:
         return []
     schedule, labels = base.schedule, base.parts.labels

@@ -133,7 +133,7 @@ class Program(Struct, frozen=True, eq=False):
     step_high: Ints
     segments: Segments
     linked_fraction: float
-    other_threads: float  # share of launches from threads beside main and autograd
+    other_threads: float  # share of launches from threads other than main and autograd
     matrix: Floats | None = None  # of units: share of their length in which a matrix engine works
     doubt: float = 0.0  # share of the units' time whose launch may be another one
     blocking: bool = False  # launches waited for what they launched
@@ -388,7 +388,7 @@ def _found(trace: Trace, links: Links, steps: Steps, linked: Mask) -> float:
 
 
 def _other_threads(view: RankView, path: Mask) -> float:
-    """Return the share of launches from threads of the program beside main and autograd."""
+    """Return the share of launches from threads of the program alongside main and autograd."""
     launch = view.links.launch[view.links.launch >= 0]
     further = path & (view.roles != Role.MAIN) & (view.roles != Role.AUTOGRAD)
     return float(further[view.trace.host.track[launch]].mean()) if len(launch) else 0.0

@@ -1,7 +1,7 @@
 """The device work that the calls of a program launched, one unit a launch: all rows that it made, on all engines.
 
 Gaudi draws one launch as rows on dozens of lanes, and nothing joins the two. A unit lasts from its first row to the end
-of its last. Recipes run one after the other, copies to the device, reads and collectives are queues beside them; a read
+of its last. Recipes run one after the other, copies to the device, reads and collectives are own queues; a read
 waits for the recipes launched before it.
 """
 

@@ -2,8 +2,8 @@
 
 With `n` workers that each need `t` for a batch, one comes every `t / n`, whatever the step does meanwhile. So the step
 is never shorter, and what else becomes faster is waited away. A fetch in a trace holds the hand-over of a batch, the
-wait for it, or both. The recorder counts batches at each fetch: with a finished one at every fetch nobody waits, with
-none at any workers set the pace, and how many are under way bounds `t`. Where nothing tells them apart, both readings
+wait for it, or both. The recorder counts batches at each fetch: with a finished one at every fetch no one waits, with
+none at any workers set the pace, and how many are under way bounds `t`. Where nothing distinguishes them, both readings
 are samples.
 """
 
@@ -30,7 +30,7 @@ FASTEST, SLOWEST = 30.0, 4.0
 """A batch comes up to so many times as often as the step needs one, or as seldom, any ratio as likely as any other; by
 judgment."""
 HICCUPS, SCATTER = 0.005, 0.1
-"""Shares of the time between fetches and of the quickest one by which the others exceed it on the mean, although nobody
+"""Shares of the time between fetches and of the quickest one by which the others exceed it on the mean, although no one
 waits; by judgment."""
 EVEN = 0.5
 """Probability that workers who are waited for deliver evenly, so that no fetch finds a batch; by judgment."""
@@ -105,7 +105,7 @@ class Queue(Struct, frozen=True, eq=False):
 
     @property
     def decides(self) -> bool:
-        """Whether it was never empty, so that nobody waits, or always, so that workers set the pace."""
+        """Whether it was never empty, so that no one waits, or always, so that workers set the pace."""
         return bool(self.finished.all()) or not self.finished.any()
 
     def share(self, uniform: Floats) -> Floats:
@@ -166,7 +166,7 @@ def _waited_for(fetches: Fetches, every: float) -> tuple[float, float]:
     """Return the probability that workers set the pace, and what taking a batch costs then [ns].
 
     `every`: mean time between two fetches [ns]. Bayes' rule for the quickest fetch and the mean excess of the others
-    over it. Nobody waits: the quickest is a hand-over, the excess hiccups. Somebody waits: a batch that comes nearly as
+    over it. No one waits: the quickest is a hand-over, the excess hiccups. Somebody waits: a batch that comes nearly as
     soon as it is needed is a coincidence, the less likely the shorter the wait.
     """
     quickest = float(fetches.usual[0])

@@ -1,4 +1,4 @@
-"""What the calls and rows of a schedule are called, as a rank's partial carries it beside the schedule."""
+"""What the calls and rows of a schedule are called, as a rank's partial carries it alongside the schedule."""
 
 from __future__ import annotations
 

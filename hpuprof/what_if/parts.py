@@ -1,7 +1,7 @@
 """What each call and device row of a schedule belongs to: operator, call, host range or kernel, and module.
 
 Times of a schedule are cut into *parts*, so that each ns belongs to one of them: durations of rows, costs of calls,
-pieces of the host work between calls, and waits that are nobody's work (latencies). Modules cut the same times again.
+pieces of the host work between calls, and waits that are no one's work (latencies). Modules cut the same times again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PHASES = {
 
 
 class Owners(Struct, frozen=True, eq=False, dict=True):
-    """Who owns each time of a schedule, as numbers of one list of names; -1: nobody."""
+    """Who owns each time of a schedule, as numbers of one list of names; -1: no one."""
 
     row: Ints
     """Of each row's duration."""

@@ -25,7 +25,7 @@ from hpuprof.what_if.graph import NEVER, Graph
 from hpuprof.what_if.mutual_chains import MutualChains
 
 MAIN, LAUNCHER, BACKGROUND = 0, 1, 2
-"""Host threads: the main path (main and autograd, which take turns), the launch thread, work beside the main path."""
+"""Host threads: the main path (main and autograd, which take turns), the launch thread, work next to the main path."""
 THREADS = 3
 REMEMBERED = 4
 """Topologies that the edits of one schedule keep, at up to 1.5 MB each."""

@@ -154,7 +154,7 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
             )
 
     def facts(self, eager: Pace, seen: Prediction, *, joint: bool) -> Prediction:
-        """Add what the schedule of the unchanged program, played as `eager`, tells. `joint`: with skeletons."""
+        """Add what the schedule of the unchanged program, played as `eager`, shows. `joint`: with skeletons."""
         alone = self.device_alone
         waits, reading, uploading = self.view.calls.waits_per_step(self.positions)
         found = msgspec.structs.replace(

@@ -7,7 +7,7 @@ Between two step ends three stages run side by side; with a wait in every step, 
 
 A: host work of the main and autograd threads, waiting left out; F: busy time of launch threads; D: device busy; E:
 device idle time in the recorded step. A graph removes the region's part of A; each recipe in it costs one replay, on
-the caller's thread or, with `asynchronous=True`, beside it.
+the caller's thread or, with `asynchronous=True`, next to it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Stages(Struct, frozen=True, eq=False):
         left = np.maximum(0.0, self.a - removed)
         exposed = np.minimum(self.exposed, left) if graphs and self.waiting else self.exposed
         launching = np.zeros(steps) if whole else self.f
-        # Calls of each step: its begin, host work, launch thread, what is beside both, its end. The begin is a call of
+        # Calls of each step: its begin, host work, launch thread, what is next to both, its end. The begin is a call of
         # its own: device work that it launches must not count as that of the step before.
         begin = 5 * np.arange(steps)
         number, count, zero = begin + 1, 5 * steps, np.zeros(steps)

@@ -94,6 +94,12 @@ SAY = {
     r"work that waits": "queued work",
 }
 """Words that nobody uses aloud for these things, and those that the tool prints instead."""
+_UNSAID = re.compile(r"(?<![A-Za-z])(?:told|tells|nobody|besides?)(?![A-Za-z])", re.IGNORECASE)
+"""Words for which others stand everywhere: given, reported, shows, no rank, next to, in the background."""
+_STAYS = re.compile(
+    r"`beside`|\bbeside(?=, off|\|off)|--cache beside|^beside$|--told|--parts beside|not_told(?:_apart)?"
+)
+"""An option's value, options of benchmarks, and two reasons in reports."""
 _BRITISH = re.compile("|".join(f"(?:{form})" for form in AMERICAN), re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 _CODE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|[\w/]+\.md|^## [a-z_]+$", re.DOTALL | re.MULTILINE)
@@ -159,6 +165,41 @@ def test_what_is_printed_is_in_engineers_words(path):
             prose = re.sub(r"`[^`]*`", " ", text)
             for word, instead in SAY.items():
                 assert not re.search(rf"\b(?:{word})\b", prose, re.IGNORECASE), f"{text!r}: say {instead}"
+
+
+def unsaid(text: str) -> list[str]:
+    """Return the words of a text or a name that are left out everywhere."""
+    return _UNSAID.findall(_STAYS.sub(" ", text))
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in SOURCES if p.is_relative_to(ROOT / "hpuprof")], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_docstrings_comments_and_names_are_in_engineers_words(path):
+    found = [word for text, _ in strings(path) for word in unsaid(text)]
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+        if token.type in (tokenize.NAME, tokenize.COMMENT):
+            found += unsaid(token.string)
+    assert found == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_documents_are_in_engineers_words(path):
+    assert unsaid(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "What it told nobody, and a _told_of_timers Beside it besides",
+            ["told", "nobody", "told", "Beside", "besides"],
+        ),
+        ("untold, goldtold, `beside`, auto, beside, off, --told", []),
+    ],
+)
+def test_words_left_out_are_found(text, found):
+    assert unsaid(text) == found
 
 
 @pytest.mark.parametrize(

@@ -168,10 +168,10 @@ class _Merge(Struct, frozen=True, eq=False):
         return union_of(of.work_around(gone), union(program.end[first], program.begin[first + 1]))
 
     def _alongside(self, level: float, dur: Floats) -> Floats:
-        """Return how many times as long as recorded each row takes beside others.
+        """Return how many times as long as recorded each row takes alongside others.
 
-        A collective and a kernel slow each other while both run. Those that ran beside kernels are recorded as slow as
-        that; merged, they run beside what comes after their last one. `dur`: of the members, merged [ns].
+        A collective and a kernel slow each other while both run. Those that ran during kernels are recorded as slow as
+        that; merged, they run next to what comes after their last one. `dur`: of the members, merged [ns].
         """
         program, slower = self.found.of.program, SLOWER_ALONGSIDE * (1.0 - level)
         end = np.rint(program.start + program.dur).astype(np.int64)

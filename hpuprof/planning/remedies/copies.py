@@ -1,4 +1,4 @@
-"""Copy between host and device beside the computation: on a stream of its own, batches one step ahead."""
+"""Copy between host and device alongside the computation: on a stream of its own, batches one step ahead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hpuprof.what_if.schedule import Wait, Waits
 from hpuprof.what_if.step_model import StepModel
 
 SLOWER_ALONGSIDE = 0.1
-"""By how much of a copy's time the computation beside it may take longer. PCIe 5.0 x16 moves 63 GB/s, 7 % of the 0.9
+"""By how much of a copy's time the computation next to it may take longer. PCIe 5.0 x16 moves 63 GB/s, 7 % of the 0.9
 TB/s of the slowest memory in `peaks.json`; by judgment rounded up."""
 
 
@@ -92,7 +92,7 @@ class _Copies(Struct, frozen=True, eq=False):
     every: Mask  # calls that wait for all streams
 
     def edit(self, model: StepModel, level: float) -> LaunchModel:
-        """Move copies to their own lane; what runs beside takes up to `SLOWER_ALONGSIDE` of their time longer."""
+        """Move copies to their own lane; what runs next to takes up to `SLOWER_ALONGSIDE` of their time longer."""
         assert isinstance(model, LaunchModel)
         computing = self.program.kind == DeviceKind.COMPUTE
         dur = self.program.dur

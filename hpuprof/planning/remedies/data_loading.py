@@ -22,7 +22,7 @@ device has 8 to 32 processors, and loaders that are waited for 2 to 8 workers.""
 NO_PROCESSOR = 0.9
 """Outcome from which on more workers deliver no sooner, as no processor or no bandwidth is left; by judgment."""
 SLOWER = 2.0
-"""How much longer a batch may take in a worker beside others than alone on the main thread; by judgment."""
+"""How much longer a batch may take in a worker alongside others than alone on the main thread; by judgment."""
 
 
 def find(situation: Situation) -> Iterator[Change]:
@@ -40,7 +40,7 @@ def find(situation: Situation) -> Iterator[Change]:
     if inside <= 0:
         return
     share = partial(_fetched, float((high - low).mean()), inside)
-    # No straight line: what taking a batch costs is spread over powers of ten, and nobody fetches for longer than now.
+    # No straight line: what taking a batch costs is spread over powers of ten, and no one fetches for longer than now.
     bends = (0.25, 0.75, _nothing_gained(share))
     yield Change(
         "fetching batches on the main thread",

@@ -19,7 +19,7 @@ from hpuprof.what_if.step_model import StepModel
 FILL = "aten::fill_"
 _MAKES = re.compile(r"^aten::(?:new_)?empty|^aten::resize_")
 """Operators that make memory without writing to it. They run a fill of their own in that mode alone (ATen's
-`TensorFactories.cpp`, `fill_empty_deterministic_`); `zeros`, `full` and `ones` fill beside them."""
+`TensorFactories.cpp`, `fill_empty_deterministic_`); `zeros`, `full` and `ones` fill next to them."""
 
 
 def find(situation: Situation) -> Iterator[Change]:

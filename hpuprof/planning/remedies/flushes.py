@@ -13,7 +13,7 @@ from hpuprof.what_if.step_model import StepModel
 
 
 def find_flushes(situation: Situation) -> Iterator[Change]:
-    """Find flushes that end a graph before the step does: those that nobody asks for, and all but the last."""
+    """Find flushes that end a graph before the step does: those that no one asks for, and all but the last."""
     model = situation.model
     if not isinstance(model, RecipeModel):
         return

@@ -83,9 +83,9 @@ class _Overlap(Struct, frozen=True, eq=False):
         return scaled(self._apart(model, level), self.moved | self.backward, self._slower(level))
 
     def _slower(self, level: float) -> Floats:
-        """Return how many times as long each row takes beside others.
+        """Return how many times as long each row takes alongside others.
 
-        A reduction and a kernel slow each other only while both run, equally: a reduction gets as far beside a part of
+        A reduction and a kernel slow each other only while both run, equally: a reduction gets as far during a part of
         backward as if neither slowed the other. What is left of it after backward runs alone.
         """
         program, ready = self.program, self._ready(level)

@@ -101,8 +101,8 @@ class _Fusion(Struct, frozen=True, eq=False, dict=True):
     def _left(self, level: float) -> Floats:
         """Return the share of each run's device time that is left.
 
-        At best that of its longest kernel. At worst each of its n operators reads a tensor of its own besides the
-        result of the one before, and all results are kept for backward: of 3n passes over memory 2n + 1 are left.
+        At best that of its longest kernel. At worst each of its n operators reads a tensor of its own and the result
+        of the one before, and all results are kept for backward: of 3n passes over memory 2n + 1 are left.
         """
         rows = np.flatnonzero(self.calls[self.of.program.call])
         _, which = np.unique(self.groups[self.of.program.call[rows]], return_inverse=True)

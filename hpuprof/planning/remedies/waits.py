@@ -35,7 +35,7 @@ def _gone(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel:
 
 
 def _pinned(model: StepModel, level: float, *, calls: Mask, free: bool) -> StepModel:
-    """Copy from pinned memory: nobody waits, and the copy takes less time."""
+    """Copy from pinned memory: no one waits, and the copy takes less time."""
     assert isinstance(model, LaunchModel)
     program, (low, high) = model.program, PINNED_LEFT
     copied = calls[program.call]
@@ -61,7 +61,7 @@ def _unread_lazily(model: StepModel, _: float, *, found: Actions) -> StepModel:
 def _changes(of: ProgramCalls, calls: Mask, *, free: bool, edit: Callable[..., StepModel] = _gone) -> Iterator[Change]:
     """Yield a change for each place, and one for all of them where there are several."""
     groups = [g for g in of.groups(calls) if not g.operator.startswith(DECIDES_SHAPES)]
-    if free:  # copies that nobody waits for cost the host little, and may be wanted
+    if free:  # copies that no one waits for cost the host little, and may be wanted
         groups = [g for g in groups if (g.calls & (of.waiting | of.of(HostCallKind.ALLOCATION))).any()]
     if len(groups) > 1:
         every = np.logical_or.reduce([g.calls for g in groups])
