@@ -19,14 +19,14 @@ def test_what_is_judged_beside_is_the_same(samples, monkeypatch):
     monkeypatch.setattr(pipeline, "_judge", lambda *args: threads.append(threading.current_thread()) or judge(*args))
     monkeypatch.setattr(pipeline, "_MANY_BYTES", 0)
     monkeypatch.setattr(executors, "spare_core", lambda: True)
-    beside = pipeline.reduce_trace(read_trace(file.path), file)
+    threaded = pipeline.reduce_trace(read_trace(file.path), file)
     assert threads != [threading.main_thread()]
-    assert msgspec.msgpack.encode(beside) == msgspec.msgpack.encode(partial)
+    assert msgspec.msgpack.encode(threaded) == msgspec.msgpack.encode(partial)
 
 
 def test_an_error_beside_comes_through(monkeypatch):
     monkeypatch.setattr(executors, "spare_core", lambda: True)
-    result = executors.beside(lambda: {}["nothing"], worth=True)
+    result = executors.in_background(lambda: {}["nothing"], worth=True)
     with pytest.raises(KeyError, match="nothing"):
         result()
 

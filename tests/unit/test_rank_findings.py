@@ -58,7 +58,8 @@ def test_the_straggler_comes_first_and_explains_what_the_others_show(tmp_path):
     first, *others = report.findings
     assert (first.code, first.caused_by, first.ranks) == ("HP230", "", [1])
     assert first.share_fraction == report.metrics["straggler_cost_fraction"].value
-    assert {f.code: f.caused_by for f in others} == {"HP206": "HP230", "HP214": "HP230"}
+    explained = {f.code: f.caused_by for f in others}
+    assert explained == dict.fromkeys(("HP206", "HP214", "HP222"), "HP230")  # it has one kernel, which computes longer
     assert report.headline.sentence.startswith("Rank 1 holds up all 4 ranks, because it is computing: if it kept pace")
     assert "rank 1's device" in first.advice
 
