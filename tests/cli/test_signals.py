@@ -17,12 +17,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 MERGE = """
+import signal
 import sys
 import crashing
 from hpuprof.cli.main import run
 from hpuprof.viewers import merging
 
 merging.plan_file = crashing.plan_and_stay
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that are started by nohup ignore it
 run()
 """
 
