@@ -130,11 +130,16 @@ def is_name(text: str) -> bool:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_code_is_spelled_as_in_america(path):
-    found = [word for text, _ in strings(path) for word in british(text, code=is_name(text))]
+def test_code_is_spelled_as_in_america_and_says_engineers_words(path):
+    """Texts, docstrings, comments and names; the words are those of the package."""
+    texts = [text for text, _ in strings(path)]
+    found = [word for text in texts for word in british(text, code=is_name(text))]
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
         if token.type in (tokenize.NAME, tokenize.COMMENT):
             found += british(token.string, code=token.type == tokenize.NAME)
+            texts.append(token.string)
+    if path.is_relative_to(ROOT / "hpuprof"):
+        found += [word for text in texts for word in unsaid(text)]
     assert found == []
 
 
@@ -170,17 +175,6 @@ def test_what_is_printed_is_in_engineers_words(path):
 def unsaid(text: str) -> list[str]:
     """Return the words of a text or a name that are left out everywhere."""
     return _UNSAID.findall(_STAYS.sub(" ", text))
-
-
-@pytest.mark.parametrize(
-    "path", [p for p in SOURCES if p.is_relative_to(ROOT / "hpuprof")], ids=lambda p: str(p.relative_to(ROOT))
-)
-def test_docstrings_comments_and_names_are_in_engineers_words(path):
-    found = [word for text, _ in strings(path) for word in unsaid(text)]
-    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
-        if token.type in (tokenize.NAME, tokenize.COMMENT):
-            found += unsaid(token.string)
-    assert found == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: str(p.relative_to(ROOT)))
