@@ -98,7 +98,12 @@ def at_the_roof(part: RankPartial, left: int) -> Case:
         UtilisationRow,
     )
     kernels = [msgspec.structs.replace(kernel, operator="aten::mm") for kernel in part.kernels]
-    return msgspec.structs.replace(part, kernels=kernels, utilisation=[row]), {}, {}
+    others = [msgspec.structs.replace(row, name="aten::add", roofline_fraction=0.0)]
+    others += [
+        msgspec.structs.replace(row, roofline_fraction=None),
+        msgspec.structs.replace(row, device_per_step_ns=None),
+    ]
+    return msgspec.structs.replace(part, kernels=kernels, utilisation=[row, *others]), {}, {}
 
 
 @pytest.mark.parametrize(

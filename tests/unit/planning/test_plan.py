@@ -23,6 +23,7 @@ from hpuprof.report.job_plan import (
     _sooner,
     _with_even_ranks,
     _with_other_ranks,
+    _without_waits_for_workers,
 )
 from hpuprof.report.pauses import LOADING, Pause
 from hpuprof.what_if.uncertainty import SAMPLES, pack
@@ -422,6 +423,35 @@ def test_a_step_that_holds_one_ranks_waits_for_workers_does_not_get_them_twice(t
     seen = msgspec.structs.replace(part.prediction, loader_late=late, loader_every=pack(np.full(SAMPLES, every)))
     main = [(None, part), (None, msgspec.structs.replace(part, prediction=seen))]
     assert _held_by_workers(main, [waiting_in_turns(30.0, cause)], 66.0) == held
+
+
+def test_the_slowest_of_late_ranks_sets_the_step(tmp_path):
+    part = loop().reduce(tmp_path)
+
+    def late(every: float):
+        seen = msgspec.structs.replace(part.prediction, loader_late=1.0, loader_every=pack(np.full(SAMPLES, every)))
+        return None, msgspec.structs.replace(part, prediction=seen)
+
+    assert _held_by_workers([late(60.0), late(80.0)], [waiting_in_turns(30.0)], 66.0) == 0.0
+    assert _held_by_workers([late(60.0), late(70.0)], [waiting_in_turns(30.0)], 66.0) == 30.0
+
+
+def test_pauses_for_workers_belong_to_the_line_that_prices_their_pace(tmp_path):
+    part = loop().reduce(tmp_path)
+    late = msgspec.structs.replace(part, prediction=msgspec.structs.replace(part.prediction, loader_late=1.0))
+    rows = [
+        line(1, "graphs", 20.0),
+        msgspec.structs.replace(line(2, "data_loading", 9.0), alone_ns=9.0),
+        line(3, "fills", 1.0),
+    ]
+    waits, other = waiting_in_turns(30.0), waiting_in_turns(5.0, "garbage collection")
+    found, left = _without_waits_for_workers(rows, [waits], late)
+    assert [row.remedy for row in found] == ["graphs", "data_loading", "fills"]
+    assert (found[1].mends[-1], left) == ("HP221", [])
+    found, left = _without_waits_for_workers(rows, [waits, other], late)
+    assert ("HP221" in found[1].mends, left) == (False, [other])
+    assert _without_waits_for_workers(rows, [waits], part) == (rows, [waits])
+    assert _without_waits_for_workers(rows[:1], [waits], late) == (rows[:1], [waits])
 
 
 def test_lines_of_a_step_without_waits_begin_and_end_earlier():
