@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.world.program import Step
 
-from .programs import APPLY, US, Load, Writer, forward_pass
+from .programs import APPLY, MS, US, Load, Writer, foreach, forward_pass
 
 YES = ("yes", "likely", "not yet")
 NOT_YES = ("no", "unlikely", "marginal")
@@ -61,11 +61,11 @@ def _vocoder(name: str, tokens: int, before: float, after: float, band: tuple[fl
     )  # fmt: skip
 
 
-def _decode(name: str, model: str, before: float, after: float, *verdicts: str) -> Case:
+def _decode(name: str, model: str, before: float, after: float) -> Case:
     return Case(
         name, "mudler/vllm.cpp#332", f"{model} decode, batch 8", before, after,
         lambda: forward_pass(450, 2.25, before - 0.3),
-        Truth(verdicts or NOT_YES, (0.94 * after, 1.06 * after)), "vllm.cpp decode", busy_is_the_answer=True,
+        Truth(NOT_YES, (0.94 * after, 1.06 * after)), "vllm.cpp decode", busy_is_the_answer=True,
         assumed="5 µs of host time for each of 450 launches, kernels back to back",
     )  # fmt: skip
 
@@ -79,9 +79,9 @@ def _reading_loss(name: str, before: float, after: float, ahead_ms: float) -> Ca
         writer.work(Load(300, host / 2, 0.7 * ahead_ms), forward=True)
         writer.backward(Load(300, host / 2, 0.3 * ahead_ms))
         writer.read()
-        writer.out.host(0.26 * 1_000_000)
+        writer.out.host(0.26 * MS)
         writer.all_reduce(0.05, 4, overlap=False)
-        writer.optimizer(Load(40, 0.4, before - ahead_ms - 0.35, name="aten::_foreach_add_", kernel=APPLY))
+        writer.optimizer(foreach(40, 0.4, before - ahead_ms - 0.35))
         return writer.step()
 
     return Case(
@@ -100,7 +100,7 @@ def _detector(name: str, device: str, wall: float, busy: float, kernels: int, ho
         writer.work(Load(third, third * host_us / 1e3, busy / 3), forward=True)
         writer.backward(Load(third, third * host_us / 1e3, busy / 3))
         rest = kernels - 2 * third
-        writer.optimizer(Load(rest, rest * host_us / 1e3, busy / 3, name="aten::_foreach_mul_", kernel=APPLY))
+        writer.optimizer(foreach(rest, rest * host_us / 1e3, busy / 3, "aten::_foreach_mul_"))
         return writer.step()
 
     return Case(
@@ -114,7 +114,7 @@ def _fairchem() -> Step:
     writer.batch(0.3)
     writer.work(Load(4_200, 52.0, 36.0, reads=174, after_read_us=15, views=3), forward=True)
     writer.backward(Load(5_600, 70.0, 49.0, reads=174, after_read_us=15, views=3))
-    writer.optimizer(Load(400, 5.0, 2.7, name="aten::_foreach_add_", kernel=APPLY))
+    writer.optimizer(foreach(400, 5.0, 2.7))
     return writer.step()
 
 
@@ -145,7 +145,7 @@ def _lanfactory(other_ms: float) -> Callable[[], Step]:
             writer.batch(other_ms)
         writer.work(Load(20, 0.6, 0.03), forward=True)
         writer.backward(Load(30, 0.7, 0.05))
-        writer.optimizer(Load(6, 0.5, 0.03, name="aten::_foreach_add_", kernel=APPLY))
+        writer.optimizer(foreach(6, 0.5, 0.03))
         writer.read()
         return writer.step()
 
@@ -162,7 +162,7 @@ def _yolo() -> Step:
     writer = Writer("yolo26x")
     writer.work(Load(1_500, 25.0, 78.0, fills=968, fill_us=6.5, reads=4), forward=True)
     writer.backward(Load(2_200, 35.0, 115.0, fills=1_668, fill_us=6.5))
-    writer.optimizer(Load(220, 4.0, 12.0, name="aten::_foreach_add_", kernel=APPLY))
+    writer.optimizer(foreach(220, 4.0, 12.0))
     return writer.step()
 
 
@@ -192,7 +192,7 @@ def _loader() -> Step:
     writer.batch(3.0, workers=2, fetch_ms=664.0)
     writer.work(Load(1_200, 25.0, 24.0), forward=True)
     writer.backward(Load(1_800, 38.0, 36.0))
-    writer.optimizer(Load(100, 4.0, 3.0, name="aten::_foreach_add_", kernel=APPLY))
+    writer.optimizer(foreach(100, 4.0, 3.0))
     writer.read()
     return writer.step()
 
@@ -202,7 +202,7 @@ def _yonolas() -> Step:
     writer.batch(0.3, workers=4, fetch_ms=40.0)
     writer.work(Load(500, 8.0, 40.0), forward=True)
     writer.backward(Load(800, 12.0, 57.0))
-    writer.optimizer(Load(60, 1.0, 2.0, name="aten::_foreach_add_", kernel=APPLY))
+    writer.optimizer(foreach(60, 1.0, 2.0))
     return writer.step()
 
 
@@ -211,7 +211,7 @@ def _four_cards() -> Step:
     writer.batch(0.2, workers=4, fetch_ms=80.0)
     writer.work(Load(1_300, 60.0, 110.0), forward=True)
     writer.backward(Load(1_800, 50.0, 79.0), reduce=[25.0] * 4, ranks=4)
-    writer.optimizer(Load(60, 3.0, 14.0, name="aten::_foreach_add_", kernel=APPLY))
+    writer.optimizer(foreach(60, 3.0, 14.0))
     return writer.step()
 
 
@@ -224,7 +224,7 @@ def _accumulating(reduce_ms: float, step_ms: float) -> Callable[[], Step]:
         for _ in range(4):
             writer.work(Load(300, 6.0, busy / 3), forward=True)
             writer.backward(Load(500, 10.0, 2 * busy / 3), reduce=[reduce_ms / 4] * 4, ranks=16)
-        writer.optimizer(Load(40, 1.0, 3.0, name="aten::_foreach_add_", kernel=APPLY))
+        writer.optimizer(foreach(40, 1.0, 3.0))
         return writer.step()
 
     return write
@@ -240,7 +240,7 @@ def _long_kernels(name: str, step_ms: float, kernels: int, training: bool = Fals
         writer.batch(0.2)
         writer.work(Load(kernels // 3, kernels * 0.004, 0.33 * step_ms), forward=True)
         writer.backward(Load(kernels // 2, kernels * 0.006, 0.62 * step_ms))
-        writer.optimizer(Load(kernels // 10, kernels * 0.001, 0.03 * step_ms, name="aten::_foreach_add_", kernel=APPLY))
+        writer.optimizer(foreach(kernels // 10, kernels * 0.001, 0.03 * step_ms))
         return writer.step()
 
     return write
@@ -256,7 +256,7 @@ def _resnext() -> Step:
     writer = Writer("resnext")
     writer.work(Load(700, 9.0, 10.0, views=6), forward=True)
     writer.backward(Load(1_100, 14.0, 19.0, views=6))
-    writer.optimizer(Load(200, 2.0, 2.0, name="aten::_foreach_add_", kernel=APPLY, views=6))
+    writer.optimizer(foreach(200, 2.0, 2.0, views=6))
     return writer.step()
 
 

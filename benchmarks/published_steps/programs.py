@@ -6,9 +6,10 @@ What the source does not say is assumed and stated at the case. A step is writte
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.world.program import COMM, COMPUTE, Builder, Op, Step
@@ -60,11 +61,11 @@ class Writer:
         host = load.host_ms * MS / max(1, load.launches + load.fills)
         kernels = lengths(load.launches, load.busy_ms * MS, rng)
         reads = _spread(load.reads, load.launches)
-        fills = _spread(load.fills, load.launches)
+        fills = Counter(_spread(load.fills, load.launches))
         module = out.row("nn.Module: Net_0", "python_function") if forward else nullcontext()
         with module:
             for at, kernel in enumerate(kernels):
-                for _ in range(fills.count(at) if load.fills else 0):
+                for _ in range(fills[at]):
                     self._fill(host, load.fill_us * US)
                 outer, inner, name = _KINDS[at % len(_KINDS)]
                 names = [load.name] if load.name else [outer, *([inner] if inner else [])]
@@ -166,10 +167,19 @@ def _spread(many: int, over: int) -> list[int]:
 
 
 def _part(load: Load, parts: int) -> Load:
-    return Load(
-        load.launches // parts, load.host_ms / parts, load.busy_ms / parts, load.reads // parts, load.after_read_us,
-        load.name, load.kernel, load.fills // parts, load.fill_us, load.views,
-    )  # fmt: skip
+    return replace(
+        load,
+        launches=load.launches // parts,
+        host_ms=load.host_ms / parts,
+        busy_ms=load.busy_ms / parts,
+        reads=load.reads // parts,
+        fills=load.fills // parts,
+    )
+
+
+def foreach(launches: int, host_ms: float, busy_ms: float, name: str = "aten::_foreach_add_", views: int = 0) -> Load:
+    """Return the load of an optimizer that launches multi-tensor kernels."""
+    return Load(launches, host_ms, busy_ms, name=name, kernel=APPLY, views=views)
 
 
 def forward_pass(launches: int, host_ms: float, busy_ms: float, **more: Any) -> Step:

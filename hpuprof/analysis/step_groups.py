@@ -26,14 +26,14 @@ SLOW = "slow"
 MOSTLY = 0.5
 """What holds this share of the time above a typical step fills it."""
 UNTRACED = "nothing traced on the host"
-HOST, DEVICE, COMMUNICATION = "host work", "device work", "communication"
+HOST, DEVICE, COMMUNICATION, LOADING = "host work", "device work", "communication", "data loading"
 QUEUED = "work launched in earlier steps"
 """The host waits for what it launched ahead: the device's own pace, and no pause."""
 _NAMED = {
     Activity.GARBAGE: "garbage collection",
     Activity.CALLBACK: "callback or checkpoint",
-    Activity.DATA_LOADER: "data loading",
-    Activity.LOADER_WAIT: "data loading",
+    Activity.DATA_LOADER: LOADING,
+    Activity.LOADER_WAIT: LOADING,
     Activity.COMPILE: "compilation",
     Activity.GRAPH_BUILD: "compilation",
     Activity.ALLOC: "allocation",

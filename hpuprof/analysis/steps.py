@@ -66,6 +66,8 @@ _RECURS = 2
 """Typical steps: what comes once may never come again."""
 _NAMES_PAUSE = 0.5
 """Share of the time above a typical step from which a row names a pause."""
+_AS_LONG = 0.5
+"""Two waits for batches are as long as each other if the shorter one is this share of the longer; by judgment."""
 TYPICAL, STEADY = "typical", "steady"
 """The two populations: steady steps are the typical ones and those that recur."""
 RECURS, ONCE, LEFT_OUT = "recurs", "once", "left out"
@@ -400,7 +402,7 @@ def _standing(excluded: list[str], kinds: list[StepKind], above: Ints, named: In
     fed_late = (above > 0) & (waited >= _NAMES_PAUSE * above)
     at_borders = [waited[i] for i, reason in enumerate(excluded) if reason in BORDERS]
     for i in np.flatnonzero(fed_late).tolist():
-        pauses[i] |= any(_NAMES_PAUSE * waited[i] <= other <= waited[i] / _NAMES_PAUSE for other in at_borders)
+        pauses[i] |= any(_AS_LONG * waited[i] <= other <= waited[i] / _AS_LONG for other in at_borders)
     for kind in kinds:
         mine = [i for i in kind.steps.tolist() if excluded[i] in (ANOTHER, OUTLIER, BEHIND)]
         sides = [(excluded[i], excluded[i] == OUTLIER and bool(above[i] > 0)) for i in mine]

@@ -193,6 +193,12 @@ def base_of(prediction: Prediction) -> Floats:
     return np.full(SAMPLES, prediction.base_step_ns)
 
 
+def pace_of(prediction: Prediction | None) -> float:
+    """Return the time between two batches where data-loader workers set a rank's pace, else 0 [ns]."""
+    late = prediction is not None and prediction.waits_for_workers
+    return float(median(unpack(prediction.loader_every))) if prediction is not None and late else 0.0
+
+
 def one_step_noise(samples: int, idle: float) -> Floats:
     """Return samples of the factor from the step that was recorded to those that were not; `idle`: of the device."""
     at = (np.random.default_rng(SEED).permutation(samples) + 0.5) / samples

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from hpuprof.analysis.bound import ALLOCATOR_FIRST
 from hpuprof.families import FAMILIES
 from hpuprof.graph_mode.bounds import Evidence
-from hpuprof.model.arrays import median
+from hpuprof.graph_mode.job import pace_of
 from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction, Reason
 from hpuprof.model.schema import Cause
-from hpuprof.what_if.uncertainty import REPLAY_LIMIT, unpack
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 STAGES_LIMIT = 0.10  # largest error of recipes or totals: above REPLAY_LIMIT, as both are coarser
 UNEXPLAINED_LIMIT = 0.15  # unexplained delay over the step: beyond, it outweighs the gain of most options
@@ -218,8 +218,7 @@ def unlike_ranks(predictions: Sequence[Prediction]) -> Refusal | None:
 
 def _step_time_does_not_fit(lead: Prediction) -> Refusal | None:
     # Where workers set the pace, typical steps are those that did not wait; the given time is the mean of all.
-    paced = median(unpack(lead.loader_every)) if lead.waits_for_workers else 0.0
-    longest = max(lead.profiled_step_ns, float(paced))
+    longest = max(lead.profiled_step_ns, pace_of(lead))
     given, recorded = duration(lead.base_step_ns), duration(longest)
     if lead.base_step_ns < SHORTEST * lead.device_ns:
         work = duration(lead.device_ns)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION
+from hpuprof.analysis.step_groups import LOADING
 from hpuprof.analysis.window import ONCE
+from hpuprof.graph_mode.job import pace_of
 from hpuprof.graph_mode.verdict import WORTH_TRYING
-from hpuprof.model.arrays import median
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.plan_rows import refused
 from hpuprof.model.prediction import GraphMode, Interval
@@ -20,10 +20,9 @@ from hpuprof.planning.remedy import LOSS, Effort, worth
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
 from hpuprof.report.model import Finding
-from hpuprof.report.pause_lines import with_pauses
-from hpuprof.report.pauses import LOADING, PAUSES, Pause, find_pauses
+from hpuprof.report.pause_lines import shifted, with_pauses
+from hpuprof.report.pauses import PAUSES, Pause, find_pauses
 from hpuprof.report.rank_findings import name_of
-from hpuprof.what_if.uncertainty import unpack
 
 KEEP_PACE = "keep_pace"
 BALANCE = "balance"
@@ -81,7 +80,7 @@ def plan_of(
         pauses = find_pauses(main) or list(logged)
         rows, pauses = _without_waits_for_workers(rows, pauses, part)
         held_ns = _held_by_workers(main, pauses, now)
-        rows, now = [_sooner(row, held_ns) for row in rows], now - held_ns
+        rows, now = [shifted(row, -held_ns) for row in rows], now - held_ns
         rows = with_pauses(rows, now, pauses, len({row.rank for row, _ in main}))
     return [msgspec.structs.replace(row, **lead.who) for row in _with_effects(rows, findings)]
 
@@ -105,17 +104,9 @@ def _held_by_workers(main: Main, pauses: Sequence[Pause], now: float) -> float:
 
     The slowest rank sets a job's step time: with workers that set that rank's pace, its waits are in it.
     """
-    found = [p for _, part in main if (p := part.prediction) is not None and p.waits_for_workers]
-    paced = max((float(median(unpack(p.loader_every))) for p in found), default=np.inf)
-    return sum(pause.cost_ns for pause in pauses if pause.cause == LOADING) if now >= AS_LONG * paced else 0.0
-
-
-def _sooner(row: PlanRow, ns: float) -> PlanRow:
-    """Return a row whose step times before and after are shorter by `ns`."""
-    times = {
-        f"{of}{end}_ns": getattr(row, f"{of}{end}_ns") for of in ("before", "after") for end in ("_low", "", "_high")
-    }
-    return msgspec.structs.replace(row, **{name: max(0.0, t - ns) for name, t in times.items() if t is not None})
+    paced = max(pace_of(part.prediction) for _, part in main)
+    waits = sum(pause.cost_ns for pause in pauses if pause.cause == LOADING)
+    return waits if paced and now >= AS_LONG * paced else 0.0
 
 
 def _with_effects(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterator[PlanRow]:

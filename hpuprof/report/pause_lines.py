@@ -88,14 +88,15 @@ def _inserted(rows: Sequence[PlanRow], line: PlanRow, now: float) -> list[PlanRo
         **{f"after{end}": ns for end, ns in after.items()},
         **{f"gain{end}": ns for end, ns in cost.items()},
     )
-    paying = [
-        msgspec.structs.replace(
-            row, **{f"{of}{end}": _times(row, of)[end] + cost["_ns"] for of in ("before", "after") for end in _ENDS}
-        )
-        for row in planned[:above]
-    ]
+    paying = [shifted(row, cost["_ns"]) for row in planned[:above]]
     later = [msgspec.structs.replace(row, order=i) for i, row in enumerate(planned[above:], above + 2)]
     return [*paying, line, *later, *(row for row in rows if row.order is None)]
+
+
+def shifted(row: PlanRow, ns: float) -> PlanRow:
+    """Return a row whose step times before and after, where known, are longer by `ns`, or shorter, down to 0."""
+    times = {f"{of}{end}": getattr(row, f"{of}{end}") for of in ("before", "after") for end in _ENDS}
+    return msgspec.structs.replace(row, **{name: max(0.0, t + ns) for name, t in times.items() if t is not None})
 
 
 def _times(row: PlanRow, of: str) -> dict[str, float]:

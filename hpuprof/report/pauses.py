@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from hpuprof.analysis.step_groups import COMMUNICATION, DEVICE, QUEUED, SLOW
+from hpuprof.analysis.step_groups import COMMUNICATION, DEVICE, LOADING, QUEUED, SLOW
 from hpuprof.analysis.steps import RECURS
 from hpuprof.model.durations import duration
 from hpuprof.model.kernel_names import readable
@@ -23,8 +23,6 @@ SHOWN = 0.02
 """Share of the mean step from which pauses are reported, by judgment: means of equal runs differ by more."""
 BETWEEN_PHASES = "work between the phases"
 """What fills a pause that a log of steps shows: neither input, forward, backward nor the optimizer."""
-LOADING = "data loading"
-"""What fills a pause in which the step waits for its batch."""
 _FIXES = {
     LOADING: (
         "Load batches ahead: the loader runs dry",

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from hpuprof._version import __version__
 from hpuprof.analysis.run_steps import RunPause, run_pauses, run_steps, slow_steps, step_time
+from hpuprof.analysis.step_groups import LOADING
 from hpuprof.errors import InputError
 from hpuprof.ingest.discover import Skipped
 from hpuprof.ingest.step_log import LoggedSteps, read_step_log
@@ -90,7 +91,7 @@ def whole_run(paths: Sequence[Path]) -> WholeRun:
 
 _WHO_PAUSES = ("input", "rest", "optimizer", "forward", "backward")
 """Causes of pauses, those first that a rank has of its own: in forward and backward it may wait for another rank."""
-_CAUSE = {"input": "data loading", "rest": BETWEEN_PHASES}
+_CAUSE = {"input": LOADING, "rest": BETWEEN_PHASES}
 
 
 def _pauses(of_ranks: Sequence[tuple[int, RunPause]]) -> tuple[Pause, ...]:

@@ -409,9 +409,11 @@ def _choose_steps(view: RankView, launches: Ints, starts: Ints) -> Ints:
     per_step = max(1.0, float(np.mean(np.searchsorted(count, high) - np.searchsorted(count, low))))
     rows_per_step = max(1.0, float(np.mean(np.searchsorted(rows, high) - np.searchsorted(rows, low))))
     keep = max(1, int(min(MAX_CALLS / per_step, MAX_ROWS / rows_per_step)))
+    if len(used) <= keep:
+        return used
     sums, usual = np.cumsum(np.append(0, steps.wall[used])), float(steps.wall[steps.like(used)].mean())
     found, least = used, np.inf
-    for length in range(keep, min(MORE * keep, len(used) - 1) + 1) if len(used) > keep else ():
+    for length in range(keep, min(MORE * keep, len(used) - 1) + 1):
         off = np.abs((sums[length:] - sums[:-length]) / length - usual)
         aside = np.abs(np.arange(len(off)) - (len(used) - length) // 2)
         first = int(np.lexsort((aside, off))[0])

@@ -9,6 +9,7 @@ from builder import TraceBuilder
 from click.testing import CliRunner
 
 import hpuprof
+from hpuprof.analysis.step_groups import LOADING
 from hpuprof.cli.main import cli
 from hpuprof.errors import ConfigError
 from hpuprof.model.prediction import GraphMode, Interval
@@ -20,12 +21,12 @@ from hpuprof.report.job_plan import (
     _keeping_pace,
     _of_all_ranks,
     _saved,
-    _sooner,
     _with_even_ranks,
     _with_other_ranks,
     _without_waits_for_workers,
 )
-from hpuprof.report.pauses import LOADING, Pause
+from hpuprof.report.pause_lines import shifted
+from hpuprof.report.pauses import Pause
 from hpuprof.what_if.uncertainty import SAMPLES, pack
 
 
@@ -456,6 +457,6 @@ def test_pauses_for_workers_belong_to_the_line_that_prices_their_pace(tmp_path):
 
 def test_lines_of_a_step_without_waits_begin_and_end_earlier():
     row = line(1, "graphs", 20.0)
-    sooner = _sooner(row, 30.0)
+    sooner = shifted(row, -30.0)
     assert (sooner.before_ns, sooner.after_ns) == (max(0.0, row.before_ns - 30.0), max(0.0, row.after_ns - 30.0))
     assert (sooner.gain_ns, sooner.alone_ns) == (row.gain_ns, row.alone_ns)
