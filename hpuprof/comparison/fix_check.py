@@ -23,7 +23,16 @@ Together = Callable[[Sequence[str]], Sequence[PlanRow]]
 """Prices A's plan with these fixes alone: rows of a plan."""
 FEWER_LAUNCHES = 0.9
 """Share of A's launches at which B's have fallen, at most, from which recorded steps are no test."""
-_CHANGES_KERNELS = {"lower_precision", "fp8", "tf32", "pointwise_fusion", "fused_optimizer", "recomputation"}
+_CHANGES_KERNELS = {
+    "lower_precision",
+    "fp8",
+    "tf32",
+    "attention",
+    "layouts",
+    "pointwise_fusion",
+    "fused_optimizer",
+    "recomputation",
+}
 """Fixes after which the same program runs other kernels."""
 _WHY = {
     "no_estimate": "A's plan has no estimate of it",

@@ -18,6 +18,7 @@ from hpuprof.comparison.kernel_kinds import ATTENTION, CONVOLUTION, MATRIX, kind
 from hpuprof.comparison.result import Sign
 from hpuprof.comparison.signs import FELL, LEAST, Seen, counted, fewer, noted, shared
 from hpuprof.planning.remedies.fused_optimizer import OF_LISTS
+from hpuprof.planning.remedies.layouts import CONVERTS
 
 Find = Callable[[Seen], list[Sign]]
 _SINGLE, _WORKERS = "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"
@@ -38,6 +39,10 @@ three, two; by judgment."""
 _AS_MANY, _HALF = 0.05, (0.45, 0.55)
 _FILLED = 0.8
 """Fills for each operator that makes memory from which all of it is filled; by judgment."""
+_GATHER = "all_gather"
+_FUSED_ATTENTION = re.compile(
+    r"^aten::_(?:scaled_dot_product_(?!attention_math)|flash_attention|efficient_attention)|^flash_attn"
+)
 _GRAPH_LAUNCH = re.compile(r"graph_?launch|launchgraph", re.IGNORECASE)
 _UNFUSED = r"^aten::(?:add_|mul_|lerp_|addcmul_|addcdiv_|sqrt|div|add|mul)$"
 _FOREACH = r"^aten::_foreach_"
@@ -181,6 +186,49 @@ def _compression(seen: Seen) -> list[Sign]:
     return _only(counted("bytes of collectives", *moved))
 
 
+def _gathers(seen: Seen) -> tuple[tuple[float | None, float | None], tuple[float | None, float | None]]:
+    """Return how many gathers there are, and how many other collectives, per step and rank."""
+    return (
+        seen.counts("collectives", lambda row: row.op == _GATHER),
+        seen.counts("collectives", lambda row: row.op != _GATHER),
+    )
+
+
+def _gather_once(seen: Seen) -> list[Sign]:
+    """Fewer gathers, as many other collectives."""
+    gathers, (a, b) = _gathers(seen)
+    kept = a is not None and b is not None and abs(b - a) <= _AS_MANY * a
+    return _only(fewer("gathers", *gathers, share=_FEWER)) if kept and gathers[1] else []
+
+
+def _gather_prefetch(seen: Seen) -> list[Sign]:
+    """As many gathers, of which half or less is exposed."""
+    (a, b), _ = _gathers(seen)
+    if not a or not b or abs(b / a - 1) > _AS_MANY:
+        return []
+    exposed = [_exposed_gathers(group) for group in _sides(seen)]
+    if exposed[0] is None or exposed[1] is None or exposed[1] > FELL * exposed[0]:
+        return []
+    return [shared("exposed part of gathers", exposed[0], exposed[1])]
+
+
+def _exposed_gathers(group: Group) -> float | None:
+    rows = [row for row in group.rows("collectives") if row.op == _GATHER and row.exposed_fraction is not None]
+    took = sum(row.count * (row.duration_p50_ns or 0) for row in rows)
+    alone = sum(row.count * (row.duration_p50_ns or 0) * row.exposed_fraction for row in rows)
+    return alone / took if took else None
+
+
+def _attention(seen: Seen) -> list[Sign]:
+    softmax = seen.went("softmaxes as operators of their own", "operators", r"^aten::_softmax$")
+    fused = seen.counts("operators", lambda row: bool(_FUSED_ATTENTION.search(row.name)))
+    return _only(softmax, counted("fused attention", *fused)) if fused[1] and fused[1] > 2 * (fused[0] or 0.0) else []
+
+
+def _layouts(seen: Seen) -> list[Sign]:
+    return _with(seen.went("conversions of layouts", "kernels", f"(?i){CONVERTS.pattern}"))
+
+
 def _fills(seen: Seen) -> list[Sign]:
     """In deterministic mode nearly every operator that makes memory is followed by a fill of its own."""
     fills, made = seen.named("operators", r"^aten::fill_$"), seen.named("operators", r"^aten::(?:new_)?empty")
@@ -304,18 +352,22 @@ SIGNATURES = (
     Signature("uploads", "batches are copied from pinned memory", _pinned),
     Signature("allocations", "the step allocates less device memory", _allocations, ("graphs",)),
     Signature("copies", "copies overlap with compute", _copies, ("uploads",)),
-    Signature("no_sync", "gradients are reduced in the last micro-step only", _no_sync),
+    Signature("no_sync", "gradients are reduced in the last micro-step only", _no_sync, ("gather_once",)),
+    Signature("gather_prefetch", "parameters are gathered earlier", _gather_prefetch),
+    Signature("gather_once", "parameters are gathered once in a step", _gather_once),
     Signature(
         "collectives",
         "gradient reduction overlaps with backward",
         _overlap,
-        ("buckets", "no_sync", "gradient_compression"),
+        ("buckets", "no_sync", "gather_prefetch", "gather_once", "gradient_compression"),
     ),
     Signature("buckets", "collectives are fewer and larger", _buckets, ("no_sync",)),
     Signature("gradient_compression", "gradients are reduced in 16 bits", _compression),
     Signature("lower_precision", "matrices are multiplied in 16 bits", _types(("fp32", "tf32"), "16 bits")),
     Signature("fp8", "matrices are multiplied in fp8", _types(("fp32", "tf32", "16 bits"), "fp8", _FP8)),
     Signature("tf32", "fp32 matrices are multiplied through TF32", _types(("fp32",), "tf32"), ("lower_precision",)),
+    Signature("attention", "attention is one kernel", _attention),
+    Signature("layouts", "images stay in the layout of convolutions", _layouts),
     Signature("pointwise_fusion", "pointwise operators are fused", _fusion),
     Signature("graph_kernels", "graphs hold fewer kernels", _graph_kernels, ("pointwise_fusion", "graphs")),
     Signature("recomputation", "activations are kept, not recomputed", _recomputation),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +14,7 @@ from hpuprof.analysis.modules import running_node
 from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.collective_calls import CallKind
+from hpuprof.model.intervals import contains, union
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.row_edits import first_after, lasting, without_work
 from hpuprof.planning.situation import ProgramCalls
@@ -23,6 +25,10 @@ from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import Wait
 
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+_SHARDING = re.compile(
+    r"FSDP::(?:all_gather|(?:root_)?pre_)|FullyShardedDataParallel\._pre_|^fsdp::all_gather|deepspeed/runtime/zero/part"
+)
+"""Rows that gather parameters: of torch's `_fsdp_param_group.py` and `_runtime_utils.py`; DeepSpeed's in stacks."""
 SLOWER_ALONGSIDE = 0.35
 """How much longer a collective and what runs next to it may take: Daydream (ATC'20) saw 34 % for NCCL."""
 
@@ -98,6 +104,16 @@ class CollectiveRows(Struct, frozen=True, eq=False, dict=True):
         stored = np.array([not name or bool(ACCUMULATE.search(name)) for name in names], dtype=bool)
         found: Mask = reducing & ~forward & stored & (first >= 0) & (self.call > first)
         return found & (self.call < self._optimizer)
+
+    @cached_property
+    def parameters(self) -> Mask:
+        """Mark those that gather sharded parameters: launched in what FSDP or ZeRO does for its modules."""
+        trace = self.of.view.trace
+        around = trace.named(_SHARDING.search)[trace.host.name]
+        windows = union(trace.host.start[around], trace.host.end[around])
+        gathering = np.array([self.kinds[k].op == "all_gather" for k in self.kind.tolist()], dtype=bool)
+        found: Mask = gathering & contains(windows, self.of.program.begin[self.call])
+        return found
 
     @cached_property
     def _optimizer(self) -> Ints:

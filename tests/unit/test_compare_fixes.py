@@ -174,6 +174,18 @@ def _graph_kernels(folder: Path) -> tuple[Report, Report]:
     return reports[0], reports[1]
 
 
+def _of_gathers(**change: tuple[float, float]) -> tuple[Report, Report]:
+    """A job that gathers and scatters, with other values in its gathers."""
+    base = report_of("cpu_2_ranks_ddp")
+    known = next(row for row in base.data.collectives if row.bytes)
+    scattered = msgspec.structs.replace(known, op="reduce_scatter", count=40)
+    gathered = msgspec.structs.replace(known, op="all_gather", count=80, exposed_fraction=0.8, duration_p50_ns=1000)
+    a, b = (
+        msgspec.structs.replace(gathered, **{name: values[side] for name, values in change.items()}) for side in (0, 1)
+    )
+    return edited(base, collectives=[scattered, a]), edited(base, collectives=[scattered, b])
+
+
 PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "data_loading": lambda p: _by_names(p, loader=(SINGLE, WORKERS)),
     "read_backs": lambda p: _obstacles(p, "HP302"),
@@ -186,6 +198,8 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "allocations": lambda p: _by_steps(p, blocked_alloc_ns=(200_000, 1000)),
     "copies": lambda p: _by_steps(p, exposed_copy_ns=(200_000, 1000), copy_busy_ns=(200_000, 200_000)),
     "no_sync": lambda _: _of_collectives(count=lambda n: 4 * n)[::-1],
+    "gather_prefetch": lambda _: _of_gathers(exposed_fraction=(0.8, 0.1)),
+    "gather_once": lambda _: _of_gathers(count=(80, 40)),
     "collectives": lambda p: _by_steps(
         p, exposed_communication_ns=(200_000, 1000), communication_busy_ns=(200_000, 200_000)
     ),
@@ -194,6 +208,11 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "lower_precision": lambda p: _by_names(p, kernels=((SGEMM,) * 2, (BF16,) * 2)),
     "fp8": lambda p: _by_names(p, kernels=((BF16,) * 2, (FP8,) * 2)),
     "tf32": lambda p: _by_names(p, kernels=((SGEMM,) * 2, (TF32,) * 2)),
+    "attention": lambda p: _by_names(
+        p,
+        operators=(("aten::bmm", "aten::_softmax", "aten::bmm"), ("aten::_scaled_dot_product_flash_attention",)),
+    ),
+    "layouts": lambda p: _by_names(p, kernels=((SGEMM, *("void cudnn::ops::nchwToNhwcKernel<float>",) * 2), (SGEMM,))),
     "pointwise_fusion": lambda p: _by_names(
         p, kernels=((SGEMM, *(POINTWISE,) * 4), (SGEMM, "triton_poi_fused_add_relu_0"))
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpuprof.planning.remedies import (
+    attention,
     buckets,
     copies,
     data_loading,
@@ -13,8 +14,10 @@ from hpuprof.planning.remedies import (
     gradient_overlap,
     graph_kernels,
     graphs,
+    layouts,
     lower_precision,
     no_sync,
+    parameter_gathers,
     pointwise_fusion,
     recomputation,
     waits,
@@ -27,10 +30,13 @@ REMEDIES: tuple[Remedy, ...] = (
     flushes.REMEDY,
     copies.REMEDY,
     no_sync.REMEDY,
+    *parameter_gathers.REMEDIES,
     gradient_overlap.REMEDY,
     buckets.REMEDY,
     gradient_compression.REMEDY,
     *lower_precision.REMEDIES,
+    attention.REMEDY,
+    layouts.REMEDY,
     pointwise_fusion.REMEDY,
     graph_kernels.REMEDY,
     recomputation.REMEDY,

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import Intervals, union, union_of
+from hpuprof.planning.attention_rows import AttentionRows
 from hpuprof.planning.remedy import NO_PLACE, Change, Effort, Remedy
 from hpuprof.planning.row_edits import without_work
 from hpuprof.planning.situation import ProgramCalls, Situation, folded, spared
@@ -47,13 +48,14 @@ def find(situation: Situation) -> Iterator[Change]:
 def _runs(of: ProgramCalls) -> Ints:
     """Return the first call of each call's run, -1 for none; runs hold two or more.
 
-    A wait of the host, another lane's row that is waited for or waits, another phase or step ends a run.
+    A wait of the host, another lane's row that is waited for or waits, another phase or step ends a run. What a
+    kernel for attention would do is left to it.
     """
     program, trace = of.program, of.view.trace
     named = trace.named(POINTWISE.search)
     rows = np.bincount(program.call, minlength=len(program.row))
     fits = named[trace.device.name[program.device_row]] & (rows[program.call] == 1) & of.launches[program.call]
-    fits &= of.in_model[program.call]
+    fits &= of.in_model[program.call] & (of.once(AttentionRows.find).groups < 0)[program.call]
     waits = np.cumsum(program.waits | program.frees | program.read | program.marker)
     key = np.stack([waits[program.call], program.step[program.call], of.phase[program.call]])
     waiting, awaited = np.zeros((2, len(fits)), dtype=bool)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -38,13 +38,14 @@ def find(situation: Situation) -> Iterator[Change]:
     calls = contains(windows, program.begin) & ~program.marker & ~of.waiting
     calls[program.call[program.kind == DeviceKind.COMMUNICATION]] = False  # parameters that backward needs, too
     launches = calls & of.launches
-    used, total = _memory(view.trace)
-    if not launches.any() or (used is not None and total is not None and used > FULL * total):
+    used, total = memory_in_use(view.trace)
+    if not launches.any() or not fitting(used, total):
         return
     per_step = float(launches.sum()) / program.steps
     change = _Kept(calls, windows, max(1, round(len(windows) / program.steps)))
-    where = f"{per_step:,.0f} launches of forward run again in backward; {_room(used, total)}"
-    yield Change(where, per_step, change.edit, change.ideal, uncertain=True, bends=change.bends, touches=launches)
+    where = f"{per_step:,.0f} launches of forward run again in backward; {room(used, total)}"
+    bends = as_many_as_fit(change.layers)[1]
+    yield Change(where, per_step, change.edit, change.ideal, uncertain=True, bends=bends, touches=launches)
 
 
 def _again(view: RankView) -> Intervals:
@@ -72,18 +73,32 @@ def _around(parent: Ints, rows: Ints, chosen: Mask) -> Ints:
     return at
 
 
-def _memory(trace: Trace) -> tuple[int | None, int | None]:
+def memory_in_use(trace: Trace) -> tuple[int | None, int | None]:
     """Return the most device memory allocated, and how much there is; None: unknown."""
     memory = trace.memory
     allocated = memory.allocated[memory.device & (memory.allocated >= 0)]
     return (int(allocated.max()) if len(allocated) else None), trace.device_memory_bytes
 
 
-def _room(used: int | None, total: int | None) -> str:
-    """Say what is known of the room for activations."""
+def fitting(used: int | None, total: int | None) -> bool:
+    """Return whether anything more may fit into memory, as far as is known."""
+    return used is None or total is None or used <= FULL * total
+
+
+def room(used: int | None, total: int | None) -> str:
+    """Say what is known of the room in memory."""
     if used is None:
         return "memory not recorded"
     return f"at most {used / 2**30:.1f} GiB" + (f" of {total / 2**30:.1f}" if total else "") + " in use"
+
+
+def as_many_as_fit(parts: int) -> tuple[Callable[[float], float], tuple[float, ...]]:
+    """Return the share of a step's parts that is left by how it turns out, and the outcomes at which that bends.
+
+    Parts are kept in memory whole, any number of them as likely as another: all of them, and none, have a chance.
+    """
+    edge = 0.5 / (parts + 1)
+    return lambda level: float(np.clip((level * (parts + 1) - 0.5) / parts, 0.0, 1.0)), (edge, 1.0 - edge)
 
 
 class _Kept(Struct, frozen=True, eq=False):
@@ -91,19 +106,10 @@ class _Kept(Struct, frozen=True, eq=False):
     windows: Intervals
     layers: int  # of a step
 
-    @property
-    def bends(self) -> tuple[float, ...]:
-        """Outcomes beyond which all layers are kept, or none."""
-        edge = 0.5 / (self.layers + 1)
-        return edge, 1.0 - edge
-
     def edit(self, model: StepModel, level: float) -> LaunchModel:
-        """Drop what runs again, down to nothing of it where memory does not allow more.
-
-        Layers are kept whole, any number of them as likely as another: all of them, and none, have a chance.
-        """
+        """Drop what runs again, down to nothing of it where memory does not allow more."""
         assert isinstance(model, LaunchModel)
-        left = float(np.clip((level * (self.layers + 1) - 0.5) / self.layers, 0.0, 1.0))
+        left = as_many_as_fit(self.layers)[0](level)
         kept = without_work(model, self.calls, left=left)
         return kept.without_host(shortened(self.windows, 1.0 - left))
 

@@ -1,0 +1,64 @@
+"""Keep images in the layout that convolutions compute in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from hpuprof.model.arrays import Mask
+from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.row_edits import without_work
+from hpuprof.planning.situation import Situation
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.step_model import StepModel
+
+CONVERTS = re.compile(r"nchwToNhwc|nhwcToNchw|^batched_transpose_\d", re.IGNORECASE)
+"""Kernels that turn a tensor into the other layout and back: cuDNN's, and MIOpen's (`batched_transpose_32x32_half`)."""
+STAY = 0.5
+"""Share of the conversions that may stay: operators without a kernel for the layout turn their inputs back. By
+judgment."""
+
+
+def find(situation: Situation) -> Iterator[Change]:
+    """Find conversions of layouts around convolutions."""
+    of = situation.calls
+    if of is None:
+        return
+    program, trace = of.program, of.view.trace
+    converts = trace.named(CONVERTS.search)[trace.device.name[program.device_row]]
+    calls = np.zeros(len(program.row), dtype=bool)
+    calls[program.call[converts]] = True
+    calls[program.call[~converts]] = False  # launched together with others
+    if not calls.any():
+        return
+    per_step = float(calls.sum()) / program.steps
+    where = f"{per_step:,.0f} conversions between NCHW and NHWC"
+    yield Change(where, per_step, partial(_kept, calls=calls), partial(_gone, calls=calls), uncertain=True)
+
+
+def _kept(model: StepModel, level: float, *, calls: Mask) -> LaunchModel:
+    assert isinstance(model, LaunchModel)
+    return without_work(model, calls, left=STAY * level)
+
+
+def _gone(model: StepModel, _: float, *, calls: Mask) -> LaunchModel:
+    assert isinstance(model, LaunchModel)
+    return without_work(model, calls)
+
+
+REMEDY = Remedy(
+    name="layouts",
+    title="Keep images in channels_last",
+    advice="Convert model and batches once to channels_last, the layout that tensor cores convolve in.",
+    code="model = model.to(memory_format=torch.channels_last)\n"
+    "batch = batch.to(memory_format=torch.channels_last)  # each batch",
+    costs="None but the change; code that views tensors by their strides must be looked at.",
+    unknown="From none to half of the conversions stay, where an operator has no kernel for the layout. What "
+    "convolutions gain is left out.",
+    needs="A recording in which device rows are linked to their launches.",
+    effort=Effort.FEW_LINES,
+    find=find,
+)
