@@ -63,6 +63,8 @@ HPU_CODE = {
     "flushes": "loss.backward()\nhtcore.mark_step()\noptimizer.step()\nhtcore.mark_step()  # and nowhere else",
     "fused_optimizer": "from habana_frameworks.torch.hpex.optimizers import FusedAdamW\n"
     "FusedAdamW(model.parameters(), lr=lr)",
+    "attention": "from habana_frameworks.torch.hpex.kernels import FusedSDPA\n"
+    "out = FusedSDPA.apply(q, k, v, mask, dropout, is_causal)",
     "lower_precision": autocast("hpu"),
     "pointwise_fusion": 'model = torch.compile(model, backend="hpu_backend")',
     "fp8": "import habana_frameworks.torch.hpex.experimental.transformer_engine as te\n"

@@ -81,7 +81,7 @@ class _Earlier(Struct, frozen=True, eq=False):
     before: Ints  # call of the gather before each
 
     def edit(self, model: StepModel, level: float) -> LaunchModel:
-        """Launch each gather right behind the one before it: it runs beside what that one was for."""
+        """Launch each gather right behind the one before it: it runs while that one is used."""
         assert isinstance(model, LaunchModel)
         return self._slower(self._moved(model), level)
 
@@ -112,15 +112,15 @@ class _Earlier(Struct, frozen=True, eq=False):
         return replace(model, schedule=with_waits(edited, waits.only(~late)))
 
     def _slower(self, model: LaunchModel, level: float) -> LaunchModel:
-        """Let gathers and what is computed beside them take longer, as far as both run."""
+        """Let gathers and what is computed meanwhile take longer, as far as both run."""
         program, dur = self.found.of.program, self.found.of.program.dur
         factor = np.ones(len(dur))
         computing = program.kind == DeviceKind.COMPUTE
         for row, low in zip(self.rows.tolist(), self.before.tolist(), strict=True):
-            beside = computing & (program.call > low) & (program.call < program.call[row])
-            both = min(float(dur[beside].sum()), float(dur[row]))
+            during = computing & (program.call > low) & (program.call < program.call[row])
+            both = min(float(dur[during].sum()), float(dur[row]))
             factor[row] += SLOWER_ALONGSIDE * level * both / max(1.0, float(dur[row]))
-            factor[beside] += SLOWER_ALONGSIDE * level * both / max(1.0, float(dur[beside].sum()))
+            factor[during] += SLOWER_ALONGSIDE * level * both / max(1.0, float(dur[during].sum()))
         return scaled(model, np.ones(len(dur), dtype=bool), factor)
 
 
