@@ -62,7 +62,7 @@ class HostCalls(Struct, frozen=True, eq=False, dict=True):
     row: Ints  # host row
     kind: Bytes8  # HostCallKind
     awaits: Bytes8  # Awaited
-    completes: Ints  # WAIT: the read or upload before it in the same operator, as a position here; -1: none
+    completes: Ints  # WAIT: the read or upload that it waits for, as a position here; -1: none
     inside: Mask  # begins inside another call into the runtime: a read that flushes launches
     path: Mask  # on a thread of the program: main, autograd, any other with its share of launches
     operator: Ints  # innermost operator around it, or its own, as a position in links.nesting; -1: none
@@ -143,11 +143,12 @@ def host_calls(view: RankRows, placement: Placement) -> HostCalls:
     kinds = kind.take(row)
     _name_reads(view, row, kinds, operator)
     places, within = placement.of(track, start), inside.take(row)
+    awaits = np.where(within, np.int8(Awaited.NOTHING), _awaited(view, threads, row, kinds))
     return HostCalls(
         row=row,
         kind=kinds,
-        awaits=np.where(within, np.int8(Awaited.NOTHING), _awaited(view, threads, row, kinds)),
-        completes=_completed(kinds, operator),
+        awaits=awaits,
+        completes=_completed(kinds, operator, threads.take(row), awaits),
         inside=within,
         path=program_tracks(view).take(track),
         operator=operator,
@@ -244,8 +245,11 @@ def _name_reads(view: RankRows, row: Ints, kind: Bytes8, operator: Ints) -> None
     kind[first[kinds_of(operator[first])[1]]] = HostCallKind.READ
 
 
-def _completed(kind: Bytes8, operator: Ints) -> Ints:
-    """Return the last read or upload before each wait in its operator, -1 for none."""
+def _completed(kind: Bytes8, operator: Ints, thread: Ints, awaits: Bytes8) -> Ints:
+    """Return the last read or upload before each wait in its operator, -1 for none.
+
+    Outside of operators a wait completes the read that is the call before it on its thread and did not wait itself.
+    """
     order = np.flatnonzero(any_of(kind, (HostCallKind.READ, HostCallKind.UPLOAD, HostCallKind.WAIT)) & (operator >= 0))
     order = order[np.argsort(operator[order], kind="stable")]
     copies = any_of(kind[order], (HostCallKind.READ, HostCallKind.UPLOAD))
@@ -254,6 +258,11 @@ def _completed(kind: Bytes8, operator: Ints) -> Ints:
     mine = (kind[order] == HostCallKind.WAIT) & (last >= 0)
     mine[mine] = operator[order[last[mine]]] == operator[order[mine]]
     found[order[mine]] = order[last[mine]]
+    order = np.argsort(thread, kind="stable")
+    before, then = order[:-1], order[1:]
+    reads = (kind[before] == HostCallKind.READ) & (awaits[before] == Awaited.NOTHING) & (thread[before] == thread[then])
+    reads &= (kind[then] == HostCallKind.WAIT) & (operator[then] < 0)
+    found[then[reads]] = before[reads]
     return found
 
 

@@ -16,7 +16,8 @@ from hpuprof.analysis.workload import INFERENCE, SERVING
 from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.kernel_kinds import ATTENTION, CONVOLUTION, MATRIX, kind_of_kernel, type_of_kernel
 from hpuprof.comparison.result import Sign
-from hpuprof.comparison.signs import FELL, LEAST, Seen, counted, fewer, noted, shared
+from hpuprof.comparison.signs import FELL, LEAST, Seen, counted, fewer, noted, shared, timed
+from hpuprof.model.schema import Cause
 from hpuprof.planning.remedies.fused_optimizer import OF_LISTS
 from hpuprof.planning.remedies.layouts import CONVERTS
 
@@ -148,6 +149,18 @@ def _copies(seen: Seen) -> list[Sign]:
     if not seen.kept("copy_busy_ns", 0.7, 1.5):
         return []
     return _with(seen.fell("exposed copies", "exposed_copy_ns"))
+
+
+def _on_device(seen: Seen) -> list[Sign]:
+    def idle(group: Group) -> float:
+        rows = group.rows("gap_causes")
+        mine = sum(int(row.idle_ns) for row in rows if row.cause == Cause.CPU_OPERATOR.name.lower())
+        return mine / max(1, len({(row.recording, row.step) for row in rows}))
+
+    a, b = (idle(group) for group in _sides(seen))
+    if b > FELL * a or a - b < LEAST * seen.step_ns:
+        return []
+    return [timed("idle while operators compute on the CPU", a, b)]
 
 
 def _overlap(seen: Seen) -> list[Sign]:
@@ -348,6 +361,7 @@ SIGNATURES = (
     Signature("read_backs", "fewer values are read back in the step", _reads),
     Signature("results", "the next batch is launched before the result is read", _results),
     Signature("synchronisation", "synchronization points were removed", _waits, ("read_backs",)),
+    Signature("cpu_operators", "operators moved from the CPU to the device", _on_device),
     Signature("flushes", "the lazy graph is flushed less often", _flushes, ("read_backs",)),
     Signature("uploads", "batches are copied from pinned memory", _pinned),
     Signature("allocations", "the step allocates less device memory", _allocations, ("graphs",)),

@@ -174,6 +174,13 @@ def _graph_kernels(folder: Path) -> tuple[Report, Report]:
     return reports[0], reports[1]
 
 
+def _on_the_cpu(folder: Path) -> tuple[Report, Report]:
+    base = program(folder)
+    first = base.data.gap_causes[0]
+    rows = [msgspec.structs.replace(first, step=s.step, cause="cpu_operator", idle_ns=300_000) for s in base.data.steps]
+    return edited(base, gap_causes=rows), edited(base, gap_causes=lambda row: row)
+
+
 def _of_gathers(**change: tuple[float, float]) -> tuple[Report, Report]:
     """A job that gathers and scatters, with other values in its gathers."""
     base = report_of("cpu_2_ranks_ddp")
@@ -191,6 +198,7 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "read_backs": lambda p: _obstacles(p, "HP302"),
     "results": _results,
     "synchronisation": lambda p: _obstacles(p, "HP303"),
+    "cpu_operators": _on_the_cpu,
     "flushes": lambda p: _obstacles(p, "HP310"),
     "uploads": lambda p: _by_names(
         p, kernels=((SGEMM, "Memcpy HtoD (Pageable -> Device)"), (SGEMM, "Memcpy HtoD (Pinned -> Device)"))

@@ -6,6 +6,7 @@ from hpuprof.planning.remedies import (
     attention,
     buckets,
     copies,
+    cpu_operators,
     data_loading,
     fills,
     flushes,
@@ -27,6 +28,7 @@ from hpuprof.planning.remedy import Remedy
 REMEDIES: tuple[Remedy, ...] = (
     data_loading.REMEDY,
     *waits.REMEDIES,
+    cpu_operators.REMEDY,
     flushes.REMEDY,
     copies.REMEDY,
     no_sync.REMEDY,

@@ -10,6 +10,7 @@ import numpy as np
 from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.workload import INFERENCE, SERVING, workload
 from hpuprof.model.arrays import Ints, Mask
+from hpuprof.planning.cpu_work import CpuWork
 from hpuprof.planning.lazy_actions import Actions, reads
 from hpuprof.planning.remedy import Change, Effort, Remedy
 from hpuprof.planning.row_edits import scaled
@@ -96,7 +97,8 @@ def find_results(situation: Situation) -> Iterator[Change]:
 
 
 def _reads(of: ProgramCalls) -> Mask:
-    found: Mask = of.of(HostCallKind.READ) | (of.completes == HostCallKind.READ)
+    """Mark reads; an operator on the CPU that follows at once needs what was read."""
+    found: Mask = (of.of(HostCallKind.READ) | (of.completes == HostCallKind.READ)) & ~of.once(CpuWork.find).reads
     return found
 
 
