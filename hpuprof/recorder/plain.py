@@ -34,6 +34,9 @@ from hpuprof.recorder.warn import tell, users_line
 
 T = TypeVar("T")
 
+_NAMED = 3
+"""Run directories that the last line names; of more, where they lie."""
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -193,6 +196,8 @@ class Recording:
             return
         self._hinted = len(engine.written)
         folders = sorted({w.path.rpartition("/")[0] for w in written})
+        if len(folders) > _NAMED:
+            folders = sorted({folder.rpartition("/")[0] for folder in folders})
         sys.stderr.write(
             f"hpuprof: recorded {len(written)} trace(s); hpuprof analyze {' '.join(map(quote, folders))}\n"
         )

@@ -146,6 +146,12 @@ def test_the_end_says_where_the_files_are(tmp_path: Path, capsys: pytest.Capture
     assert "unknown" not in said
 
 
+def test_of_many_windows_the_end_names_where_they_lie(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with hpuprof.record(tmp_path, wait=0, baseline_blocks=0, warmup=0, active=1, repeat=5, analyze=False) as recording:
+        loop(recording, 8)
+    assert f"hpuprof: recorded 5 trace(s); hpuprof analyze {tmp_path}\n" in capsys.readouterr().err
+
+
 def test_a_recording_without_steps_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"step\(\) was never called"), hpuprof.record(tmp_path):
         torch.ones(2).add(1)

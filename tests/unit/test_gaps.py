@@ -119,6 +119,19 @@ def test_the_wait_that_completes_a_read_is_part_of_it(tmp_path: Path):
     assert found == {"blocking_read": 25, "device_latency": 2, "operator_launch": 11, "python": 20}
 
 
+@pytest.mark.parametrize(
+    ("between", "cause"),
+    [((), "blocking_read"), (("cudaEventRecord",), "blocking_read"), (("cudaStreamSynchronize",), "synchronise")],
+)
+def test_outside_of_operators_a_wait_completes_the_read_that_is_the_call_before_it(tmp_path: Path, between, cause):
+    b = TraceBuilder().step(0, 0, 100).device("k", 0, 20).device("k", 80, 20)
+    b.kernel("Memcpy DtoH (Device -> Pinned)", 38, 2, launch=31, call="cudaMemcpyAsync", cat="gpu_memcpy", call_dur=5)
+    for name in between:
+        b.host(name, 37, 2, cat="cuda_runtime")
+    b.host("cudaDeviceSynchronize", 42, 20, cat="cuda_runtime")
+    assert causes(b.reduce(tmp_path))[cause] >= 20
+
+
 def test_causes_partition_a_gap(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).device("k", 0, 10).device("k", 90, 10)
     b.host("Optimizer.step#SGD.step", 10, 60, cat="user_annotation").host("aten::add", 20, 60)
