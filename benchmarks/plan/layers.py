@@ -1,4 +1,4 @@
-"""Fixes of programs made of layers: parameters gathered earlier or once (FSDP), attention in one kernel.
+"""Fixes of programs made of layers: parameters sharded by layer, gathered earlier or once (FSDP), attention in one kernel.
 
 `python -m benchmarks.plan.layers --seed S --cases N`. Each program is drawn, recorded once with the profiler, and asked for its plan, the
 step time given. Every fix that has a place is made in the program, which is played without the profiler: that is the truth. How a fix turns
@@ -55,6 +55,7 @@ class Program:
     kernel_ns: int
     gather_ns: int  # of a layer; 0: nothing is sharded
     held: bool  # gathers wait for what was computed before them
+    whole: bool  # the model is gathered by one collective, and its gradients scattered by one
     products_ns: int  # of a layer's attention in forward, both of them; 0: it is one kernel already
     between: tuple[int, ...]  # kernels between the products, softmax the middle one [ns]
     fused: tuple[float, float]  # time of one kernel over that of the products, in forward and in backward
@@ -62,7 +63,7 @@ class Program:
 
     @classmethod
     def draw(cls, seed: int) -> Program:
-        """Draw one: of even seeds its parameters are sharded, of odd ones its attention is in parts."""
+        """Draw one: of even seeds its parameters are sharded (by layer, or in turns as a whole), of odd ones attention is in parts."""
         rng = random.Random(f"layers {seed}")
         sharded = seed % 2 == 0
         host = round(10 ** rng.uniform(3.9, 4.5))
@@ -82,6 +83,7 @@ class Program:
             kernel,
             gather,
             rng.random() < 0.5,
+            seed % 4 == 2,
             products,
             tuple(between),
             fused,
@@ -95,12 +97,14 @@ class Program:
     @property
     def fixes(self) -> tuple[str, ...]:
         """What can be mended."""
-        return ("gather_prefetch", "gather_once") if self.gather_ns else ("attention",)
+        sharded = ("shard_by_layer",) if self.whole else ("gather_prefetch", "gather_once")
+        return sharded if self.gather_ns else ("attention",)
 
 
 class _Writer:
     def __init__(self, program: Program, fix: str) -> None:
         self.of, self.fix, self.out = program, fix, Builder()
+        self.whole = program.whole and fix != "shard_by_layer"
 
     def step(self) -> Step:
         """Write forward, backward and the optimizer."""
@@ -120,7 +124,9 @@ class _Writer:
                     self._operators(2 * of.operators)
                     if of.products_ns:
                         self._attention(backward=True)
-                    if of.gather_ns:
+                if of.gather_ns and (layer == 0 or not self.whole):
+                    node = "RegisterPostBackwardFunctionBackward"
+                    with out.row(f"autograd::engine::evaluate_function: {node}"), out.row(node):
                         out.host(10 * US)
                         out.order(COMPUTE, COMM, 2 * US)
                         self._collective(layer, SCATTER, "_reduce_scatter_base", "nccl:_reduce_scatter_base")
@@ -137,7 +143,9 @@ class _Writer:
         of, out = self.of, self.out
         if not of.gather_ns:
             return
-        early = self.fix == "gather_prefetch"
+        if self.whole and layer != first:
+            return
+        early = self.fix in ("gather_prefetch", "shard_by_layer")
         mine = [layer] if not early or layer == first else []
         mine += [n for n in wanted[1:] if early and 0 <= n < of.layers]
         with out.row(f"{name} (layers.{layer})", "user_annotation"):
@@ -157,7 +165,9 @@ class _Writer:
         sizes = elements if kernel == GATHER else elements[::-1]
         args = kineto.collective(name, (sizes[0] + layer, sizes[1] + layer), "BFloat16", RANKS)
         with out.row(f"c10d::{name}_"), out.row(annotation, "user_annotation"):
-            out.launch(kernel, 4 * US, of.gather_ns, stream=COMM, kind="comm", args=args)
+            out.launch(
+                kernel, 4 * US, of.gather_ns * (of.layers if self.whole else 1), stream=COMM, kind="comm", args=args
+            )
         if event:
             out.add(Op.RECORD, stream=COMM, event=event, ns=2 * US)
 

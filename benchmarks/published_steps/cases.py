@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.world.program import Step
 
-from .programs import APPLY, MS, US, Load, Writer, foreach, forward_pass
+from .programs import APPLY, GATHER, MS, SCATTER, US, Load, Writer, foreach, forward_pass
 
 YES = ("yes", "likely", "not yet")
 NOT_YES = ("no", "unlikely", "marginal")
@@ -266,6 +266,24 @@ def _one_operator() -> Step:
     return writer.step()
 
 
+def _one_unit() -> Step:
+    writer = Writer("one unit")
+    writer.batch(0.5)
+    writer.sharded(GATHER, "_allgather_base", 20.0, "FSDP::pre_forward", 8)
+    writer.work(Load(1_500, 45.0, 310.0), forward=True)
+    out = writer.out
+    with out.on_autograd(15 * US, 15 * US):
+        with out.row("autograd::engine::evaluate_function: AddmmBackward0"), out.row("AddmmBackward0"):
+            writer.sharded(GATHER, "_allgather_base", 20.0, "FSDP::pre_backward", 8)
+            writer.work(Load(3_000, 75.0, 570.0))
+        node = "RegisterPostBackwardFunctionBackward"
+        with out.row(f"autograd::engine::evaluate_function: {node}"), out.row(node):
+            writer.sharded(SCATTER, "_reduce_scatter_base", 40.0, "FSDP::post_backward_reduce", 8)
+    writer.optimizer(foreach(40, 3.0, 28.0))
+    out.sync()
+    return writer.step()
+
+
 CASES: list[Case] = [
     _vocoder("A1", 4, 66.3, 30.1, (28.0, 33.0)),
     _vocoder("A2", 5, 65.8, 30.7, (28.0, 34.0)),
@@ -369,6 +387,11 @@ CASES: list[Case] = [
         "F1a", "huggingface/accelerate#1153", "accumulation over two nodes", 2_000.0, 910.0, _accumulating(420.0, 300.0),
         Truth(first=("no_sync",), saves={"no_sync": (817.0, 1_360.0)}, bound=("communication",)), "no_sync",
         assumed="four micro-steps, reductions of 420 ms",
+    ),
+    Case(
+        "F2", "sgl-project/SpecForge#566", "FSDP in one unit on 8 GPUs", 990.0, 920.0, _one_unit,
+        Truth(first=("shard_by_layer",), lines=2, saves={"shard_by_layer": (52.0, 88.0)}, exposed=(40.0, 100.0)), "fsdp",
+        assumed="gathers of 20 ms before forward and backward, a scatter of 40 ms behind it",
     ),
     Case(
         "H1", "pytorch/pytorch#82793", "EfficientNet-b5, A100, batch 1: 30.50 ms recorded", 17.84, None,

@@ -28,6 +28,9 @@ _KINDS = (
     ("aten::add", "", f"{ELEMENTWISE}CUDAFunctor_add>"),
     ("aten::mul", "", f"{ELEMENTWISE}MulFunctor>"),
 )
+GATHER, SCATTER = (
+    f"ncclDevKernel_{op}_RING_LL(ncclDevKernelArgsStorage<4096ul>)" for op in ("AllGather", "ReduceScatter_Sum_bf16")
+)
 FILL = f"{ELEMENTWISE}FillFunctor<float> >"
 APPLY = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel"
 
@@ -116,6 +119,16 @@ class Writer:
             out.launch(ALL_REDUCE, 4 * US, ms * MS, stream=COMM, kind="comm", args=args)
         if not overlap:
             out.order(COMM, COMPUTE, 2 * US)
+
+    def sharded(self, kernel: str, op: str, ms: float, where: str, ranks: int) -> None:
+        """Write a collective of FSDP that what follows waits for; `where`: its annotation."""
+        out = self.out
+        args = kineto.collective(op, (1 << 22, 1 << 22), "BFloat16", ranks)
+        with out.row(f"{where} (root)", "user_annotation"), out.row(f"c10d::{op}_"):
+            out.host(9 * US)
+            out.order(COMPUTE, COMM, 2 * US)
+            out.launch(kernel, 4 * US, ms * MS, stream=COMM, kind="comm", args=args)
+        out.order(COMM, COMPUTE, 2 * US)
 
     def optimizer(self, load: Load, *, host_ms: float = 0.0) -> None:
         """Write the optimizer's step, with Python of `host_ms` before its launches."""

@@ -40,7 +40,7 @@ three, two; by judgment."""
 _AS_MANY, _HALF = 0.05, (0.45, 0.55)
 _FILLED = 0.8
 """Fills for each operator that makes memory from which all of it is filled; by judgment."""
-_GATHER = "all_gather"
+_GATHER, _PASSES = "all_gather", 2
 _FUSED_ATTENTION = re.compile(
     r"^aten::_(?:scaled_dot_product_(?!attention_math)|flash_attention|efficient_attention)|^flash_attn"
 )
@@ -214,6 +214,12 @@ def _gather_once(seen: Seen) -> list[Sign]:
     return _only(fewer("gathers", *gathers, share=_FEWER)) if kept and gathers[1] else []
 
 
+def _by_layer(seen: Seen) -> list[Sign]:
+    """One gather in a pass became several."""
+    (a, b), _ = _gathers(seen)
+    return _only(counted("gathers", a, b)) if a and b and a <= _PASSES and b >= 2 * a else []
+
+
 def _gather_prefetch(seen: Seen) -> list[Sign]:
     """As many gathers, of which half or less is exposed."""
     (a, b), _ = _gathers(seen)
@@ -368,12 +374,13 @@ SIGNATURES = (
     Signature("copies", "copies overlap with compute", _copies, ("uploads",)),
     Signature("no_sync", "gradients are reduced in the last micro-step only", _no_sync, ("gather_once",)),
     Signature("gather_prefetch", "parameters are gathered earlier", _gather_prefetch),
+    Signature("shard_by_layer", "parameters are sharded layer by layer", _by_layer),
     Signature("gather_once", "parameters are gathered once in a step", _gather_once),
     Signature(
         "collectives",
         "gradient reduction overlaps with backward",
         _overlap,
-        ("buckets", "no_sync", "gather_prefetch", "gather_once", "gradient_compression"),
+        ("buckets", "no_sync", "gather_prefetch", "shard_by_layer", "gather_once", "gradient_compression"),
     ),
     Signature("buckets", "collectives are fewer and larger", _buckets, ("no_sync",)),
     Signature("gradient_compression", "gradients are reduced in 16 bits", _compression),

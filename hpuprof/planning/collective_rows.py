@@ -29,6 +29,8 @@ _SHARDING = re.compile(
     r"FSDP::(?:all_gather|(?:root_)?pre_)|FullyShardedDataParallel\._pre_|^fsdp::all_gather|deepspeed/runtime/zero/part"
 )
 """Rows that gather parameters: of torch's `_fsdp_param_group.py` and `_runtime_utils.py`; DeepSpeed's in stacks."""
+_STORED = re.compile(ACCUMULATE.pattern + "|RegisterPostBackward")
+"""Nodes of backward in which gradients are ready: where one is stored, and FSDP2's behind a module."""
 SLOWER_ALONGSIDE = 0.35
 """How much longer a collective and what runs next to it may take: Daydream (ATC'20) saw 34 % for NCCL."""
 
@@ -88,7 +90,7 @@ class CollectiveRows(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def gradients(self) -> Mask:
-        """Mark those that reduce gradients: in backward where a gradient is stored, or after it.
+        """Mark those that reduce gradients: in backward where gradients are ready, or after it.
 
         One inside any other autograd node belongs to a layer (tensor parallelism, batch norm across ranks), and so
         does one whose operation and group are seen in forward.
@@ -101,7 +103,7 @@ class CollectiveRows(Struct, frozen=True, eq=False, dict=True):
         launched = program.path.stands[self.call]
         node = running_node(view, nodes, view.placement.lane[host.track[launched]], host.start[launched])
         names = [view.trace.names[int(host.name[nesting.rows[nodes[n]]])] if n >= 0 else "" for n in node.tolist()]
-        stored = np.array([not name or bool(ACCUMULATE.search(name)) for name in names], dtype=bool)
+        stored = np.array([not name or bool(_STORED.search(name)) for name in names], dtype=bool)
         found: Mask = reducing & ~forward & stored & (first >= 0) & (self.call > first)
         return found & (self.call < self._optimizer)
 

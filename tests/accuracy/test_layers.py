@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.plan.layers import LARGE, score
 
-SEEDS = range(200, 212)
+SEEDS = range(200, 224)
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def said():
 
 
 def test_every_fix_has_a_gain_in_them(said):
-    for fix in ("gather_prefetch", "gather_once", "attention"):
+    for fix in ("gather_prefetch", "gather_once", "shard_by_layer", "attention"):
         assert sum(one.true > LARGE and one.said > LARGE / 2 for one in said if one.fix == fix) >= 4
 
 

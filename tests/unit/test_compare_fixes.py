@@ -207,6 +207,7 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "copies": lambda p: _by_steps(p, exposed_copy_ns=(200_000, 1000), copy_busy_ns=(200_000, 200_000)),
     "no_sync": lambda _: _of_collectives(count=lambda n: 4 * n)[::-1],
     "gather_prefetch": lambda _: _of_gathers(exposed_fraction=(0.8, 0.1)),
+    "shard_by_layer": lambda _: _of_gathers(count=(8, 80)),
     "gather_once": lambda _: _of_gathers(count=(80, 40)),
     "collectives": lambda p: _by_steps(
         p, exposed_communication_ns=(200_000, 1000), communication_busy_ns=(200_000, 200_000)

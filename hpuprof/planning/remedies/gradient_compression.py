@@ -62,7 +62,7 @@ class _Halved(Struct, frozen=True, eq=False):
 
 REMEDY = Remedy(
     name="gradient_compression",
-    title="Reduce gradients in bf16 (DDP communication hook)",
+    title="Reduce gradients in bf16 (hook of DDP, policy of FSDP)",
     advice="Cast each bucket to bf16 for its reduction and back: a communication hook of DDP, or reduce_dtype in "
     "FSDP's MixedPrecision.",
     code="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"

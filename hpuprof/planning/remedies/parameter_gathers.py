@@ -21,6 +21,8 @@ from hpuprof.what_if.schedule import Wait
 from hpuprof.what_if.step_model import StepModel
 
 TINY = 1e-9  # of a gather
+ONE_LAYER = (1 / 32, 1 / 4)
+"""Share of a model in one of its layers: the first one's gather and the last one's scatter stay alone. By judgment."""
 
 
 def find_prefetch(situation: Situation) -> Iterator[Change]:
@@ -61,6 +63,30 @@ def find_once(situation: Situation) -> Iterator[Change]:
     yield Change(
         where, per_step, change.edit, change.ideal, uncertain=True, bends=as_many_as_fit(change.units)[1], touches=calls
     )
+
+
+def find_by_layer(situation: Situation) -> Iterator[Change]:
+    """Find a pass over the model whose parameters are gathered by one collective, and gradients scattered by one."""
+    found = _gathers(situation)
+    if found is None:
+        return
+    program = found.of.program
+    backward = _in_backward(found)
+    scatters = found.gradients & np.array([found.kinds[k].op == "reduce_scatter" for k in found.kind.tolist()])
+    forward = _alone(found, found.parameters & ~backward)
+    if not forward.any():
+        return
+    rows = found.row[forward | _alone(found, found.parameters & backward) | _alone(found, scatters)]
+    per_step = len(rows) / program.steps
+    change = _ByLayer(found, rows)
+    where = f"{per_step:,.2g} collectives, each of the whole model"
+    yield Change(where, per_step, change.edit, change.ideal, uncertain=True)
+
+
+def _alone(found: CollectiveRows, chosen: Mask) -> Mask:
+    """Mark those of the chosen collectives that are the only one in their step."""
+    alone: Mask = chosen & (np.bincount(found.step[chosen], minlength=found.of.program.steps) == 1)[found.step]
+    return alone
 
 
 def _gathers(situation: Situation) -> CollectiveRows | None:
@@ -124,6 +150,37 @@ class _Earlier(Struct, frozen=True, eq=False):
         return scaled(model, np.ones(len(dur), dtype=bool), factor)
 
 
+class _ByLayer(Struct, frozen=True, eq=False):
+    found: CollectiveRows
+    rows: Ints  # collectives of the whole model
+
+    def edit(self, model: StepModel, level: float) -> LaunchModel:
+        """Hide each behind what its pass computes, but for the part of one layer; both take longer meanwhile."""
+        assert isinstance(model, LaunchModel)
+        program, (few, many) = self.found.of.program, ONE_LAYER
+        left, dur = few + (many - few) * level, program.dur
+        computing, step = program.kind == DeviceKind.COMPUTE, program.step[program.call]
+        first = self.found.backward[0][step]
+        backward = (first >= 0) & (program.call >= first)
+        factor, free = np.ones(len(dur)), dict[tuple[int, bool], float]()
+        for row in self.rows.tolist():
+            at = int(step[row]), bool(backward[row])
+            mine = computing & (step == at[0]) & (backward == at[1])
+            work = float(dur[mine].sum())
+            hidden = min((1.0 - left) * float(dur[row]), free.get(at, work))
+            free[at] = free.get(at, work) - hidden
+            factor[row] = 1.0 - hidden / max(1.0, float(dur[row]))
+            factor[mine] += SLOWER_ALONGSIDE * level * hidden / max(1.0, work)
+        return scaled(model, np.ones(len(dur), dtype=bool), factor)
+
+    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+        """Take them away."""
+        assert isinstance(model, LaunchModel)
+        gone = np.zeros(len(model.schedule.rows), dtype=bool)
+        gone[self.rows] = True
+        return scaled(model, gone, 0.0)
+
+
 class _Once(Struct, frozen=True, eq=False):
     found: CollectiveRows
     rows: Ints  # gathers in backward
@@ -160,6 +217,22 @@ REMEDIES = (
         effort=Effort.FEW_LINES,
         mends=("HP206",),
         find=find_prefetch,
+    ),
+    Remedy(
+        name="shard_by_layer",
+        title="Shard layer by layer, so that gathers overlap",
+        advice="Shard each layer by itself, then the model: a layer's parameters are gathered while the one before it "
+        "computes.",
+        code="for layer in model.layers:\n    fully_shard(layer)\nfully_shard(model)\n"
+        "# FSDP1: auto_wrap_policy=ModuleWrapPolicy({Layer})",
+        costs="None; less memory at the peak.",
+        unknown="A thirty-second to a quarter of each collective, that of one layer, stays alone; a collective and "
+        "what runs at the same time take up to 1.35 times as long (Daydream, ATC'20).",
+        needs=_NEEDS,
+        bounds=("communication",),
+        effort=Effort.FEW_LINES,
+        mends=("HP206",),
+        find=find_by_layer,
     ),
     Remedy(
         name="gather_once",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from builder import AUTOGRAD, MAIN, TraceBuilder
 from remedy_bench import Bench
 
 from hpuprof.planning.remedies import parameter_gathers
 
-PREFETCH, ONCE = parameter_gathers.REMEDIES
+PREFETCH, BY_LAYER, ONCE = parameter_gathers.REMEDIES
 NCCL = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 PERIOD, GIB = 246, 2**30
 NOTE = {"Collective name": "all_gather", "dtype": "Float", "Process Group Name": "0", "Group size": 2}
@@ -85,3 +86,59 @@ def test_the_words_of_other_libraries_are_known(tmp_path: Path) -> None:
         "deepspeed/runtime/zero/partition_parameters.py(1232): all_gather_coalesced",
     ):
         assert Bench.of(loop(forward=name, backward=name), PREFETCH, tmp_path).changes
+
+
+SCATTER = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def whole(*, work: tuple[float, float] = (60, 80), layers: int = 1) -> TraceBuilder:
+    """A model in one piece: gathers of 60, what forward computes, gathers again, what backward does, a scatter of 60."""
+    period = round(60 * (2 * layers + 1) + sum(work) + 2 * 4 + 2 * layers + 1 + 12)
+    out = TraceBuilder().steps(4, period)
+    for at in range(0, 4 * period, period):
+        free, launch = at + 10.0, at + 2.0
+        for thread, name, dur in ((MAIN, FORWARD, work[0]), (AUTOGRAD, BACKWARD, work[1])):
+            if thread == AUTOGRAD:
+                out.host("autograd::engine::evaluate_function: MmBackward0", launch, 29, thread=thread)
+            out.annotation(name, launch, 4 * layers, thread=thread)
+            for k in range(layers):
+                note = {**NOTE, "In msg nelems": 100 + k, "Out msg nelems": 200 + 2 * k}
+                out.kernel(NCCL, free, 60, launch=launch + 4 * k + 1, stream=20, thread=thread, **note)
+                free += 61
+            for k in range(4):
+                out.kernel("gemm", free, dur / 4, launch=launch + 8 + 3 * k, thread=thread)
+                free += dur / 4 + 1
+            if thread == AUTOGRAD:
+                note = {**NOTE, "Collective name": "reduce_scatter", "In msg nelems": 200, "Out msg nelems": 100}
+                out.host(
+                    "autograd::engine::evaluate_function: RegisterPostBackwardFunctionBackward",
+                    launch + 30,
+                    9,
+                    thread=thread,
+                )
+                out.kernel(SCATTER, free, 60, launch=launch + 32, stream=20, thread=thread, **note)
+                free += 61
+            launch += 42
+        out.host("cudaDeviceSynchronize", launch, free + 1 - launch, cat="cuda_runtime")
+    return out
+
+
+def test_a_model_in_one_piece_overlaps_once_it_is_sharded_by_layer(tmp_path: Path) -> None:
+    bench = Bench.of(whole(), BY_LAYER, tmp_path)
+    assert bench.changes[0].where == "3 collectives, each of the whole model"
+    # All but a thirty-second of both gathers; of the scatter what backward computes beyond that. The first kernel then
+    # waits for its launch at 10, and for 7 more, not for the gather, which is over at 11.875, and for 1 more.
+    hidden = 60 * 31 / 32
+    assert bench.now - bench.with_it() == pytest.approx(2 * hidden + (80 - hidden) - (17 - 12.875), abs=0.01)
+    # A quarter stays, and what computes meanwhile takes 0.35 of what is hidden longer.
+    assert bench.now - bench.with_it(1.0) == pytest.approx((2 * 45 + 35) * (1 - 0.35), abs=0.01)
+
+
+def test_nothing_hides_behind_a_pass_that_computes_nothing(tmp_path: Path) -> None:
+    bench = Bench.of(whole(work=(4, 4)), BY_LAYER, tmp_path)
+    assert bench.now - bench.with_it() == pytest.approx(8, abs=0.01)
+
+
+def test_a_model_in_several_pieces_is_sharded_already(tmp_path: Path) -> None:
+    assert not Bench.of(whole(layers=2), BY_LAYER, tmp_path).changes
+    assert not Bench.of(whole(), PREFETCH, tmp_path).changes
