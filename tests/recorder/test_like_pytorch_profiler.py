@@ -430,7 +430,8 @@ def test_a_fit_says_its_answer_once_and_briefly(
     lines = out.splitlines()
     fixes = [line for line in lines if re.match(r"  \d\. ", line)]
     findings = [line for line in lines if re.match(r"  HP\d{3} ", line)]
-    assert len(fixes) <= 3 and len(findings) <= 2
+    assert len(fixes) <= 3
+    assert len(findings) <= 2
     assert len(lines) - len(fixes) - len(findings) <= 5
     assert "CPU-only recording" not in caplog.text
 
