@@ -504,7 +504,8 @@ _ALL = (
         title="The windows do not stand for the run",
         cause="By the log of steps, steps near the recorded windows take 10 % more or less time than the run's median "
         "step, both without the profiler.",
-        remedy="Record a window in the steady state: raise `wait`, or use `every_n_steps` and `repeat`.",
+        remedy="Record a window in the steady state: raise `wait`, or use `every_n_steps` and `repeat`. A run of ten "
+        "seconds and more with `on_demand` adds one by itself.",
     ),
     Diagnostic(
         code="HP182",

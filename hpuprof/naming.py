@@ -15,6 +15,8 @@ SPOOL = ".hpuprof-spool"
 """Folder of a run directory with windows that are being finished."""
 HANGS = "hangs"
 """Folder of a recording with reports of ranks that stopped to take steps."""
+MEMORY = ".memory"
+"""In the names there of reports of devices that ran out of memory."""
 CONVERTED_KEY = "hpuprof_converted"  # metadata of a trace that `convert` wrote
 SUFFIXES = (".json", ".json.gz", ".csv")
 

@@ -331,6 +331,7 @@ def _file_row(view: RankView, file: TraceFile, settings: ReduceOptions, timer: T
         device_busy_ns=busy.total_ns if view.device_traced else None,
         device_outside_ns=outside if view.device_traced else None,
         window_kind=str(recorded["window_kind"]) if recorded.get("window_kind") else None,
+        opened=_opened(recorded),
         unprofiled_step_ns=_whole(timed.get("step_ns"), least=1),
         unprofiled_spread_ns=_whole(timed.get("spread_ns"), least=0),
         ignored=trace.health.ignored,
@@ -338,6 +339,11 @@ def _file_row(view: RankView, file: TraceFile, settings: ReduceOptions, timer: T
         unknown=list(trace.health.unknown),
         categories=dict(sorted(trace.categories.items())),
     )
+
+
+def _opened(recorded: dict[str, Any]) -> str | None:
+    opened = recorded.get("opened")
+    return str(opened["why"]) if isinstance(opened, dict) and opened.get("why") else None
 
 
 def _whole(value: object, *, least: int) -> int | None:

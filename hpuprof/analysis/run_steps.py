@@ -258,11 +258,12 @@ def _growth(values: npt.NDArray[np.int64]) -> int | None:
 
 
 def _near_windows(records: npt.NDArray[np.void], clean: npt.NDArray[np.void]) -> int | None:
+    """Return the median of the steps near a window; of several windows the one nearest to the run's median."""
     recorded = records["sequence"][(records["flags"] & PROFILED) != 0]
-    if not len(recorded) or not len(clean):
-        return None
-    at = np.searchsorted(recorded, clean["sequence"])
-    after = np.abs(recorded[np.minimum(at, len(recorded) - 1)] - clean["sequence"])
-    distance = np.minimum(after, np.abs(clean["sequence"] - recorded[np.maximum(at - 1, 0)]))
-    near = clean["wall_ns"][distance <= NEAR]
-    return int(np.median(near)) if len(near) >= NEAR // 2 else None
+    near = []
+    for window in np.split(recorded, np.flatnonzero(np.diff(recorded) > NEAR) + 1) if len(recorded) else []:
+        wall = clean["wall_ns"][(clean["sequence"] >= window[0] - NEAR) & (clean["sequence"] <= window[-1] + NEAR)]
+        if len(wall) >= NEAR // 2:
+            near.append(int(np.median(wall)))
+    middle = np.median(clean["wall_ns"]) if near else 0
+    return min(near, key=lambda ns: abs(ns - middle), default=None)

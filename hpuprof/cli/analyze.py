@@ -23,7 +23,7 @@ from hpuprof.cli.common import (
     write_report,
 )
 from hpuprof.cli.helping import Command
-from hpuprof.cli.left_windows import hangs_in
+from hpuprof.cli.left_windows import trouble_in
 from hpuprof.errors import NoTracesFoundError, UsageError
 
 
@@ -77,17 +77,17 @@ def command(
     printed = check_report_target(output, force=force)
     if printed and (source.as_json or full or brief):
         raise UsageError(f"-o {output} and --json, --full and --brief exclude each other")
-    hung, unread = hangs_in(() if redact else source.paths)
+    trouble, unread = trouble_in(() if redact else source.paths)
     for line in unread:
         say(line)
-    for line in hung:
+    for line in trouble:
         say(line, err=source.as_json or brief or printed)
     try:
         report = source.analyzed(
             strict=strict, step_time=step_time, step_time_from=step_time_from, constants=constants, clock=clock
         )
     except NoTracesFoundError:
-        if not hung:
+        if not trouble:
             raise
         return 0
     if redact:

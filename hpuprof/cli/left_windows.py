@@ -1,4 +1,4 @@
-"""Takes up what runs left in the directories that are to be read: windows of killed runs, reports of hangs."""
+"""Takes up what runs left in the directories that are to be read: windows of killed runs, reports of trouble."""
 
 from __future__ import annotations
 
@@ -55,9 +55,15 @@ def take_up_windows(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(elsewhere.values()), said + problems
 
 
-def hangs_in(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return what is to be said of ranks that wrote where they stood when no step came, and what cannot be read."""
-    from hpuprof.ingest.hangs import hang_lines, read_hangs
+def trouble_in(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what is to be said of ranks that wrote of trouble, and what cannot be read.
 
-    hangs, problems = read_hangs([path for path in paths if "://" not in path])
-    return hang_lines(hangs), problems
+    They write where they stood when no step came, and what held the memory when it ran out.
+    """
+    from hpuprof.ingest.hangs import hang_lines, read_hangs
+    from hpuprof.ingest.memory_reports import memory_lines, read_memory_reports
+
+    local = [path for path in paths if "://" not in path]
+    hangs, unread = read_hangs(local)
+    full, unread_too = read_memory_reports(local)
+    return [*memory_lines(full), *hang_lines(hangs)], [*unread, *unread_too]

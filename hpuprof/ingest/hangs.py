@@ -111,7 +111,7 @@ def read_hangs(paths: Iterable[str | Path]) -> tuple[list[Hang], list[str]]:
     """Return the reports of the last hang below local directories, one for each rank, and what cannot be read."""
     found: dict[int, Hang] = {}
     problems = []
-    for path in _files(paths):
+    for path in reports_in(paths, ".hang"):
         try:
             with path.open("rb") as handle:
                 hang = msgspec.json.decode(handle.read(_LIMIT_BYTES), type=Hang)
@@ -124,13 +124,14 @@ def read_hangs(paths: Iterable[str | Path]) -> tuple[list[Hang], list[str]]:
     return [found[rank] for rank in sorted(found) if last - found[rank].time_ns < _SAME_HANG_NS], problems
 
 
-def _files(paths: Iterable[str | Path]) -> list[Path]:
+def reports_in(paths: Iterable[str | Path], suffix: str) -> list[Path]:
+    """Return the reports of one kind below local directories."""
     found = set()
     for place in map(Path, paths):
         for root, folders, names in os.walk(place):
             folders[:] = [folder for folder in folders if not folder.startswith(".")]
             if Path(root).name == HANGS:
-                found |= {Path(root) / n for n in names if n.endswith(".hang") and not n.startswith(".")}
+                found |= {Path(root) / n for n in names if n.endswith(suffix) and not n.startswith(".")}
     return sorted(found)
 
 

@@ -110,6 +110,13 @@ class FileRow(Row, frozen=True, kw_only=True):
             "of actions), as hpuprof's recorder wrote it."
         ),
     ]
+    opened: Annotated[
+        str | None,
+        Meta(
+            description="Why hpuprof's recorder opened the window: plan, schedule, trigger, signal, slow step, or "
+            "settled (the run had become faster or slower than in the planned windows)."
+        ),
+    ] = None
     unprofiled_step_ns: Annotated[
         int | None,
         Meta(

@@ -71,7 +71,8 @@ class RunStepsRow(Row, frozen=True, kw_only=True):
         int | None,
         Meta(
             title="near windows",
-            description="Median of up to 20 steps before and after each window, without the profiler [ns].",
+            description="Median of up to 20 steps before and after a window, without the profiler; of several windows "
+            "the one nearest to the run's median [ns].",
         ),
     ]
 

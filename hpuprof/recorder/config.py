@@ -51,6 +51,7 @@ class RecordConfig:
     compress: bool = True
     memory_counters: bool = True
     tensorboard: bool = True
+    flat: bool = False
     step_log: bool = True
 
     def __post_init__(self) -> None:

@@ -20,6 +20,8 @@ ANSWER_BYTES = 64 << 20  # of trace files on disk; more would delay the end of t
 MOST_NAMED = 8  # ranks
 MOST_FINDINGS = 3  # on the console; the report lists all
 _UNITS = {"ns": "_ns"}  # fractions have it in their names
+_OF_THE_RUN = ("step_p50_ns", "step_p90_ns", "input_fraction", "slow_fraction")
+"""Columns of the table `run_steps` that go to loggers."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def summary(answers: Answers, engines: list[Engine], *, rows: int = -1) -> str:
 def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: int, to: TextIO | None = None) -> None:
     """On the answering rank, wait for the other ranks' files, print the answer, and log headline metrics.
 
-    `to`: where to print; default: stdout.
+    `loggers`: Lightning's, or with TensorBoard's `add_scalar`; `to`: where to print, default: stdout.
     """
     if not _answers(engine):
         return
@@ -149,6 +151,10 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
             for name, m in said.report.metrics.items()
             if name in logged and m.value is not None
         }
+        for row in said.report.data.run_steps:
+            if row.rank == engine.who.rank:
+                of_run = {f"hpuprof/run_{name}": getattr(row, name) for name in _OF_THE_RUN}
+                values |= {name: float(value) for name, value in of_run.items() if value is not None}
     if said is None or said.report.answer.base.source != "unprofiled":  # else the answer states it
         lines += _unprofiled(engine)
     if said is not None:
@@ -164,7 +170,11 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
     if engine.blocks:
         values["hpuprof/unprofiled_step_time_ns"] = float(median(ns // steps for ns, steps in engine.blocks))
     for logger in loggers if values else []:
-        logger.log_metrics(values, step=step)
+        if hasattr(logger, "log_metrics"):
+            logger.log_metrics(values, step=step)
+            continue
+        for name, value in values.items():
+            logger.add_scalar(name, value, step)
 
 
 def _unprofiled(engine: Engine) -> list[str]:

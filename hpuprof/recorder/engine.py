@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import median
 from typing import Any
 
 from hpuprof.recorder.accelerator import Device, find_device, resolve_activities
 from hpuprof.recorder.config import RecordConfig, ScheduleCallable, refuse_habana_profile
-from hpuprof.recorder.hang import observe_out_of_memory
 from hpuprof.recorder.loader_queue import LoaderQueue
 from hpuprof.recorder.metadata import Who, environment, run_mode, unprofiled, versions
 from hpuprof.recorder.named_actions import Actions
+from hpuprof.recorder.out_of_memory import observe_out_of_memory
 from hpuprof.recorder.pacing import Course
 from hpuprof.recorder.saving import Saving, Window, Written
 from hpuprof.recorder.session import Session, running_elsewhere
@@ -62,6 +63,7 @@ class Engine:
             who=self.who,
             compress=self.config.compress,
             tensorboard=self.config.tensorboard,
+            flat=self.config.flat,
             given_at=self.given_at,
         )
         self._device: Device | None = None
@@ -94,6 +96,7 @@ class Engine:
         self._last_start = 0
         self._pulse = Pulse()
         self._watch: Watch | None = None
+        self._compares = False  # the watch has the step of the windows
         self._on_request = 0  # windows opened so
         self._reasons: dict[tuple[int, str], dict[str, Any]] = {}  # of windows that are not in the plan
         self._termination = Termination(self._save_and_die)
@@ -223,7 +226,7 @@ class Engine:
             if self.config.trigger_signal is not None:
                 self._watch.listen(self.config.trigger_signal)
             if self._device.kind == "cuda":
-                observe_out_of_memory(self.dirpath, self.who)
+                observe_out_of_memory(self.dirpath, self.who, lambda: self._number)
 
     def _end_watch(self) -> None:
         watch, self._watch = self._watch, None
@@ -263,6 +266,10 @@ class Engine:
 
     def _after_the_plan(self, course: Course) -> Slot:
         """Idle, or start an extra window after a slow step; done when nothing can ask for one."""
+        if self._watch is not None and not self._compares:
+            self._compares = True
+            if self.blocks and self.who.rank == min(self.config.ranks or (0,)):  # one asks for all
+                self._watch.compare(median(ns / steps for ns, steps in self.blocks) / 1e9)
         if self._slow is None:
             self._done = self._watch is None
             return IDLE

@@ -1,4 +1,4 @@
-"""Says where a process stands: stacks of all threads, its last collectives, torch's flight recorder; and its memory.
+"""Says where a process stands: stacks of all threads, its last collectives, torch's flight recorder.
 
 Written as JSON: `hangs/<host>_<rank>.<time>.hang` in the directory of the recording. Everything is read from outside of
 the threads that hang, and nothing waits for the device.
@@ -18,7 +18,6 @@ from typing import Any
 from hpuprof.files import put_in_place
 from hpuprof.naming import HANGS, trace_name
 from hpuprof.recorder.metadata import Who, host, versions
-from hpuprof.recorder.warn import tell_once
 
 _FRAMES = 100  # of a thread, innermost
 
@@ -37,11 +36,12 @@ def write_hang(dirpath: str, who: Who, *, step: int, since_step_s: float, why: s
         "flight_recorder": flight_recorder(),
         "versions": versions(),
     }
-    return _put(dirpath, who, ".hang", json.dumps(report).encode())
+    return put_report(dirpath, who, report["time_ns"], ".hang", json.dumps(report).encode())
 
 
-def _put(dirpath: str, who: Who, suffix: str, data: bytes) -> Path:
-    name = trace_name(host(), who.rank, time.time_ns()).partition(".pt.")[0] + suffix
+def put_report(dirpath: str, who: Who, time_ns: int, suffix: str, data: bytes) -> Path:
+    """Write a report of trouble into a recording's directory. Raises OSError."""
+    name = trace_name(host(), who.rank, time_ns).partition(".pt.")[0] + suffix
     path = Path(dirpath) / HANGS / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with put_in_place(path) as out:
@@ -95,40 +95,3 @@ def flight_recorder() -> Any:
                 if found.get("entries"):
                     return found
     return None
-
-
-def observe_out_of_memory(dirpath: str, who: Who) -> None:
-    """Have torch's snapshot of a CUDA device's memory written when it first runs out, for pytorch.org/memory_viz.
-
-    torch keeps an observer for good, so a process has one, which writes for the latest recording.
-    """
-    import torch
-
-    attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)  # noqa: SLF001  there is no public name
-    if attach is None:
-        return
-    if not _memory_goes_to:
-        attach(_out_of_memory)
-    _memory_goes_to[:] = [(dirpath, who)]
-
-
-_memory_goes_to: list[tuple[str, Who]] = []
-_written: list[Path] = []
-
-
-def _out_of_memory(*_: int) -> None:
-    """Write one snapshot for a process: programs that retry run out again and again."""
-    import pickle
-
-    import torch
-
-    if _written:
-        return
-    dirpath, who = _memory_goes_to[0]
-    try:
-        snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001  as torch documents it
-        _written.append(_put(dirpath, who, ".memory.pickle", pickle.dumps(snapshot)))
-    except Exception as error:  # noqa: BLE001  the program's own error comes next
-        tell_once(f"torch's memory snapshot could not be written: {error}")
-    else:
-        tell_once(f"the device ran out of memory; {_written[0]} shows it at https://pytorch.org/memory_viz")

@@ -97,6 +97,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         acc_events: `function_events` and torch's table cover all windows of the stage, which stay in memory, instead
             of the last.
         use_hpu: record CPU and HPU, and sort torch's table by HPU time.
+        flat: write all traces into `dirpath` itself, as PyTorchProfiler does, not into a directory for each window.
         experimental_config: options for torch's `_ExperimentalConfig`, as a dict or as that object.
         execution_trace_observer: torch's ExecutionTraceObserver, started and stopped with each window.
 
@@ -147,6 +148,7 @@ class HPUProfiler(*_Base):  # type: ignore[misc]
         compress: bool = True,
         memory_counters: bool = True,
         tensorboard: bool = True,
+        flat: bool = False,
         step_log: bool = True,
         analyze: bool = True,
         table_kwargs: dict[str, Any] | None = None,

@@ -45,6 +45,7 @@ class Loop:
     accumulate: int | None = None
     steps_only: bool = False
     analyze: bool = True  # print the answer at the end
+    loggers: Sequence[Any] = ()  # get the headline metrics then
 
 
 class Recording:
@@ -185,7 +186,9 @@ class Recording:
         if not (engine.written or engine.step_log):
             return
         try:
-            end_of_fit.print_answer(end_of_fit.Answers(), engine, loggers=[], step=0, to=sys.stderr)
+            end_of_fit.print_answer(
+                end_of_fit.Answers(), engine, loggers=list(self._loop.loggers), step=engine.steps, to=sys.stderr
+            )
         except Exception as error:  # noqa: BLE001  the run itself succeeded
             tell(f"hpuprof could not analyze what it recorded: {error}")
 
@@ -226,6 +229,7 @@ def record(
     accumulate: int | None = None,
     steps_only: bool = False,
     analyze: bool = True,
+    loggers: Sequence[Any] = (),
     **options: Any,
 ) -> Recording:
     """Record a plain training loop: `with hpuprof.record("traces/") as recording: ... recording.step()`.
@@ -234,14 +238,15 @@ def record(
     ProfilerAction, as `torch.profiler.schedule` returns, replacing the whole plan; `on_trace_ready`: called with the
     torch profiler instead of writing our file. `accumulate`: batches in one optimizer update, which then is the step;
     `steps_only`: keep the log of steps and record no traces; `analyze`: print the answer on
-    stderr at the end, on rank 0 for all ranks. `options`: those of `RecordConfig`. Raises ConfigError for
+    stderr at the end, on rank 0 for all ranks; `loggers`: objects with TensorBoard's `add_scalar` or Lightning's
+    `log_metrics`, which then get the headline metrics. `options`: those of `RecordConfig`. Raises ConfigError for
     wrong options and for `HABANA_PROFILE=1`; once recording, errors only warn.
     """
     check_place(dirpath, label, what="label")
     known = [f.name for f in fields(RecordConfig)]
     if dirpath is None:
         raise ConfigError("dirpath is None: record needs a directory", hint="hpuprof.record('traces/')")
-    arguments = [*known, "label", "schedule", "on_trace_ready", "accumulate", "steps_only", "analyze"]
+    arguments = [*known, "label", "schedule", "on_trace_ready", "accumulate", "steps_only", "analyze", "loggers"]
     refuse_unknown({k: v for k, v in options.items() if k not in known}, arguments, who="record")
     refuse_habana_profile()
     check_schedule(schedule)
@@ -249,6 +254,13 @@ def record(
     if accumulate is not None:
         check_number("accumulate", accumulate, 1)
     check_flags({"steps_only": steps_only, "analyze": analyze})
+    logging = loggers if isinstance(loggers, (list, tuple)) else [loggers]
+    for logger in logging:
+        if not (hasattr(logger, "add_scalar") or hasattr(logger, "log_metrics")):
+            raise ConfigError(
+                f"loggers has a {type(logger).__name__}, which logs no numbers",
+                hint="a SummaryWriter of TensorBoard, or a logger of Lightning",
+            )
     options["ranks"] = rank_numbers(options.get("ranks"))
     config = RecordConfig(activities=activity_names(activities), **options)
     rank, world, local = rank_and_world()
@@ -259,7 +271,7 @@ def record(
         who=Who(rank=rank, world_size=world, local_rank=local, framework="pytorch"),
         schedule=schedule,
         on_trace_ready=on_trace_ready,
-        loop=Loop(accumulate, steps_only, analyze),
+        loop=Loop(accumulate, steps_only, analyze, tuple(logging)),
     )
 
 

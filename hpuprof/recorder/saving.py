@@ -43,15 +43,21 @@ class Window:
 
 
 class Saving:
-    """The windows of one recording of one rank. `label`: the start of run directories' names."""
+    """The windows of one recording of one rank. `label`: the start of run directories' names, of which `flat` has none.
 
-    def __init__(self, *, label: str, who: Who, compress: bool, tensorboard: bool, given_at: Line | None) -> None:
+    With `flat` all traces lie in the recording's directory, as torch's own handler and PyTorchProfiler leave them.
+    """
+
+    def __init__(
+        self, *, label: str, who: Who, compress: bool, tensorboard: bool, flat: bool, given_at: Line | None
+    ) -> None:
         self.written: list[Written] = []
         self._began_ns = time.time_ns()
         self._words = [word for word in (label, who.tuner, who.stage, who.action) if word]
         self._rank = who.rank
         self._compress = compress
         self._tensorboard = tensorboard
+        self._flat = flat
         self._given_at = given_at
         self._finishing = Finishing()
         self._windows: list[Window] = []  # that are being finished
@@ -80,7 +86,7 @@ class Saving:
         run = "-".join([*self._words, window.name])
         for last in (False,) * (_TRIES - 1) + (True,):
             name = trace_name(host(), self._rank, time.time_ns(), compressed=self._compress)
-            directory = run_directory(f"{dirpath}/{run}", self._rank, self._began_ns)
+            directory = dirpath if self._flat else run_directory(f"{dirpath}/{run}", self._rank, self._began_ns)
             base = Path(directory.removeprefix("file://"))
             try:
                 spool = aside() if "://" in directory and not directory.startswith("file://") else base
@@ -88,7 +94,7 @@ class Saving:
                 entry = Entry.begin(spool, self._job(dirpath, run, name, window, "" if spool is base else directory))
             except OSError as error:
                 raise unwritable(directory, error, "the trace could not be written") from error
-            if last or spool is not base or not _taken(base, name):
+            if last or self._flat or spool is not base or not _taken(base, name):
                 return entry, f"{directory}/{name}"
             entry.drop()
         raise AssertionError("the last try returns")

@@ -1,4 +1,4 @@
-"""Watches a recording from a thread of its own: requests for windows, and steps that do not come.
+"""Watches a recording from a thread of its own: requests for windows, steps that do not come, a run that settles.
 
 The training thread only notes the step and the time; everything else happens here, twice a second.
 """
@@ -16,6 +16,7 @@ from math import ceil
 
 from hpuprof.recorder.hang import write_hang
 from hpuprof.recorder.metadata import Who
+from hpuprof.recorder.settling import Settling
 from hpuprof.recorder.trigger import Agreed, Request, agreed, ask, requests
 from hpuprof.recorder.warn import Line, tell
 
@@ -24,7 +25,7 @@ _AHEAD_S, _AHEAD_OF_NODES_S = 2.0, 10.0  # until the other ranks see a request; 
 _AHEAD_STEPS = 3
 _LOOKS = 10  # the fastest of them counts: it may be as fast again
 _HANGS = 3  # reports of one recording
-_SIGNAL_STEPS = 6
+_STEPS = 6  # of a window that no command asked for
 _NO_HANDLER = (signal.SIG_DFL, signal.SIG_IGN)
 
 
@@ -59,6 +60,7 @@ class Watch:
         self._waiting: list[Request] = []
         self._before = (0, 0.0)  # steps and time at the last look that saw new ones
         self._steps_s: deque[float] = deque(maxlen=_LOOKS)  # mean step between looks
+        self._settling: Settling | None = None
         self._reported = -1  # the step of the last report
         self._reports = 0
         self._ended = threading.Event()
@@ -87,6 +89,10 @@ class Watch:
     def _on_signal(self, *_: object) -> None:
         self._signaled = True
 
+    def compare(self, windows_s: float) -> None:
+        """From now on ask for one more window if the run settles at another step than the windows' [s]."""
+        self._settling = Settling(windows_s)
+
     def end(self) -> None:
         """Watch no more."""
         self._ended.set()
@@ -113,9 +119,12 @@ class Watch:
             self._before = new
             if count:
                 self._steps_s.append((new[1] - at) / (new[0] - count))
+                if self._settling is not None and self._settling.add(self._steps_s[-1]):
+                    self._settling = None
+                    self._ask_for_all("settled")
         if self._signaled:
             self._signaled = False
-            self._ask_for_all()
+            self._ask_for_all("signal")
         self._requests()
         quiet = now - self._pulse.at
         if self._hang_s is not None and self._pulse.at and quiet > self._hang_s and self._reported != self._pulse.count:
@@ -123,11 +132,11 @@ class Watch:
             if self._reports <= _HANGS:
                 self._report(quiet)
 
-    def _ask_for_all(self) -> None:
+    def _ask_for_all(self, why: str) -> None:
         try:
-            ask(self._dirpath, _SIGNAL_STEPS, why="signal")
+            ask(self._dirpath, _STEPS, why=why)
         except OSError:  # without a directory it is for this rank alone
-            alone = Request(time.time_ns(), _SIGNAL_STEPS, why="signal")
+            alone = Request(time.time_ns(), _STEPS, why=why)
             self.asked.append(Agreed(alone, self._pulse.number + 1))
 
     def _requests(self) -> None:

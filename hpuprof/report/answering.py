@@ -5,16 +5,19 @@ The words are made here, once; views lay them out.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.model.answer import Answer, Base, End, Fix, GraphLine, Place, Span, Unsaid
 from hpuprof.model.durations import about, duration, rounded, spread
 from hpuprof.model.plan_rows import ABSENT, PlanRow, refused
 from hpuprof.model.prediction import GraphMode
+from hpuprof.model.tables import DiagnosticRow
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
 from hpuprof.report.pause_lines import NAME as PAUSES
@@ -37,8 +40,8 @@ EVIDENCE = {
 """How an estimate was checked, in a word: on programs that were changed, by adding known delays, or not at all."""
 NOTHING = "No fix that has an estimate here saves 1 % of the step."
 OVERTAKEN = "That is by itself: with the plan's lines done, it saves less than 1 % of the step."
-LARGE = 0.1
-"""Share of the step from which a finding without an estimate is named where the plan has no line."""
+LARGE, MOST = 0.1, 0.3
+"""Shares of the step from which a finding without an estimate is named where the plan has no line, and where it has."""
 SAME = 0.005
 """Recorded step time and the one that gains count from are one where they differ by less than this share."""
 _LEFT_OUT = {
@@ -67,7 +70,7 @@ def answer_of(data: ReportData) -> Answer:
     taken = [row for row in rows if row.order is not None]
     base_ns = counted_ns(rows, graph)
     fixes = [_fix(row, base_ns, data.findings) for row in rows if row.order is not None or not row.why]
-    fixes += _of_findings(rows, data.findings)
+    fixes += [*_of_the_run(data.diagnostics), *_of_findings(rows, data.findings)]
     line = next((row.order for row in taken if row.remedy == "graphs"), None)
     return Answer(
         bound=headline.bound,
@@ -76,7 +79,7 @@ def answer_of(data: ReportData) -> Answer:
         run=run_line(data),
         fixes=fixes,
         nothing="" if taken or not rows else _nothing(rows, data.findings),
-        beyond=_beyond(headline.bound, rows, taken),
+        beyond=_beyond(headline.bound, rows, taken) or _larger(rows, taken, data.findings),
         end=_end(taken, headline.unit),
         graphs=GraphLine(verdict=graph.verdict, line=line, sentence=graph.sentence + _overtaken(rows, graph)),
         caution=caution(headline.never_checked_on),
@@ -250,6 +253,23 @@ def _of_findings(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterat
         )
 
 
+def _of_the_run(diagnostics: Sequence[DiagnosticRow]) -> Iterator[Fix]:
+    """Yield what the log of steps shows to be mended: threads in each other's way."""
+    for row in diagnostics:
+        if row.code == "HP183":
+            advice = DIAGNOSTICS[row.code].remedy
+            yield Fix(
+                finding=row.code,
+                what=DIAGNOSTICS[row.code].title,
+                status="not_priced",
+                place=Place(where=row.text),
+                why="a log of steps does not say what interruptions cost",
+                how=first_sentence_of(advice),
+                advice=advice,
+                explains=[row.code],
+            )
+
+
 def _base(data: ReportData, priced: PlanRow | None) -> Base:
     """Return the step time as recorded, and the one that gains count from."""
     graph, unit = data.graph_mode, data.headline.unit
@@ -305,12 +325,26 @@ def _nothing(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> str:
             said += f" It takes {needs[:1].lower()}{needs[1:].rstrip('.')}."
     else:
         said = NOTHING
-    priced = {code for row in rows if row.order is None and not row.why for code in row.mends}
-    largest = next((f for f in findings if (f.share_fraction or 0.0) >= LARGE and f.code not in priced), None)
+    largest = _largest(rows, findings)
     if largest is None:
         return said
     title = f"{largest.title[:1].lower()}{largest.title[1:]}"
     return f"{said} Largest finding without an estimate: {title} ({largest.code})."
+
+
+def _largest(rows: Sequence[PlanRow], findings: Sequence[Finding], least: float = LARGE) -> Finding | None:
+    """Return the first finding of at least a share of the step of which no row of the plan has an estimate."""
+    priced = {code for row in rows if not row.why for code in row.mends}
+    return next((f for f in findings if (f.share_fraction or 0.0) >= least and f.code not in priced), None)
+
+
+def _larger(rows: Sequence[PlanRow], taken: Sequence[PlanRow], findings: Sequence[Finding]) -> str:
+    """Name a finding without an estimate that is more of the step than the whole plan saves; empty for none."""
+    saved = sum(row.gain_ns or 0.0 for row in taken) / (taken[0].before_ns or math.inf) if taken else 0.0
+    largest = _largest(rows, [f for f in findings if not f.caused_by], max(MOST, saved)) if taken else None
+    if largest is None:
+        return ""
+    return f"Larger, without an estimate: {largest.evidence} ({largest.code})."
 
 
 def _beyond(bound: str, rows: Sequence[PlanRow], taken: Sequence[PlanRow]) -> str:

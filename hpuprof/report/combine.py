@@ -166,9 +166,12 @@ def _choose(done: Sequence[tuple[Identity, RankPartial]], kind: RecordingKind) -
     """Return the files to answer for: those of a kind, with synchronous windows only where there are no others.
 
     A synchronous window shows what each action costs; only an asynchronous one shows how host and device overlap. A
-    window without device rows is left out where another of its rank has some: recording the device began late.
+    window without device rows is left out where another of its rank has some: recording the device began late. So are
+    the planned windows of a run that settled at another step time later, and has a window from there.
     """
     mine = [i for i, (who, _) in enumerate(done) if kind_of(who) == kind]
+    if any(done[i][1].file.opened == "settled" for i in mine):
+        mine = [i for i in mine if done[i][1].file.opened != "plan"]
     traced = {done[i][0].rank for i in mine if done[i][1].file.device_rows}
     mine = [i for i in mine if done[i][1].file.device_rows or done[i][0].rank not in traced]
     if any(done[i][1].file.window_kind == "async" for i in mine):

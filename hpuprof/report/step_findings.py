@@ -1,4 +1,4 @@
-"""Findings about the steps of a rank: what they lose on host and device. HP201 to HP220, except HP214, and HP222."""
+"""Findings about the steps of a rank: what they lose on host and device. HP201 to HP223 but HP214 and HP221."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from hpuprof.analysis.bound import ALLOCATOR_FIRST, EXPOSED_COPY
 from hpuprof.analysis.device_time import is_low_precision
+from hpuprof.families import NONE
 from hpuprof.ingest.dialect_activities import copies_pageable, copies_within
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.durations import duration
@@ -225,6 +226,26 @@ def _one_kernel(context: Context, limit: float) -> Found | None:
     if reached is not None:
         evidence += f", at {percent(reached)} of what the device could do"
     return Found(evidence, share * (1.0 - (reached or 0.0)))
+
+
+def _one_operator(context: Context, limit: float) -> Found | None:
+    """Find the operator that computes longest by itself, where all of them compute on the CPU."""
+    parts = [part for _, part in context.main]
+    steps = [s for part in parts for s in part.steps]
+    if any(part.file.family != NONE for part in parts) or any(s.launches for s in steps):
+        return None
+    wall = sum(s.wall_ns for s in steps if s.steady)
+    time: dict[str, int] = {}
+    for row in (r for part in parts for r in part.operators if not r.name.startswith("c10d::")):  # waits for ranks
+        time[row.name] = time.get(row.name, 0) + row.host_self_ns
+    longest = max(time, key=lambda name: (time[name], name), default="")
+    if not wall or time.get(longest, 0) < limit * wall:
+        return None
+    rows = [r for part in parts for r in part.operators if r.name == longest]
+    calls = sum(r.count_per_step for r in rows) / len(rows)
+    count = f"{calls:,.0f} call{'s' * (calls >= 1.5)} of {duration(median(r.host_p50_ns for r in rows))}"
+    share = time[longest] / wall
+    return Found(f"{longest} takes {percent(share)} of the step by itself, {count}", share)
 
 
 STEP_RULES: tuple[Rule, ...] = (
@@ -450,5 +471,16 @@ STEP_RULES: tuple[Rule, ...] = (
         needs_sound_device=True,
         saves="the kernel's share of the step, less what it takes at the roofline where that is known",
         test=_one_kernel,
+    ),
+    Rule(
+        code="HP223",
+        title="One operator takes most of the step",
+        meaning="All operators compute on the CPU, and one of them decides how long the step takes.",
+        advice="Run it on a device, call it less often or on smaller inputs, or replace it by a cheaper form. Give it "
+        "the CPUs that this process may use (torch.set_num_threads), and try bf16 where the CPU has it.",
+        found_when="no device, and the self time of one operator >= {limit} of the step",
+        limit=0.3,
+        saves="the operator's share of the step",
+        test=_one_operator,
     ),
 )

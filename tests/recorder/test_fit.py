@@ -612,9 +612,30 @@ def test_default_directory_and_logger(tmp_path: Path) -> None:
     (path,) = files(tmp_path)
     assert path.parent.parent == Path(logger.log_dir)
     header = (Path(logger.log_dir) / "metrics.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
-    assert {"hpuprof/step_time_p50_ns", "hpuprof/unprofiled_step_time_ns", "hpuprof/host_blocked_fraction"} <= set(
-        header
-    )
+    assert {
+        "hpuprof/step_time_p50_ns",
+        "hpuprof/unprofiled_step_time_ns",
+        "hpuprof/host_blocked_fraction",
+        "hpuprof/run_step_p50_ns",
+        "hpuprof/run_input_fraction",
+    } <= set(header)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_one_flat_directory_if_asked_for(tmp_path: Path, plain: bool) -> None:
+    ours = tmp_path / "traces"
+    for batches in (25, 30):  # a second run into the same directory
+        trainer(
+            HPUProfiler(ours, flat=True, compress=not plain, analyze=False), tmp_path, limit_train_batches=batches
+        ).fit(Tiny(), loader())
+    traces = sorted(path for path in ours.iterdir() if path.suffix != ".steps")
+    assert len(traces) == 2
+    ending = ".pt.trace.json" if plain else ".pt.trace.json.gz"
+    assert all(path.is_file() and path.name.endswith(ending) for path in traces)
+    data = hpuprof.analyze(ours, cache="off").data
+    assert data.answer.base.source == "unprofiled"
+    assert len(data.files) == 1, "of the newest run"
+    assert "HP127" in {row.code for row in data.diagnostics}
 
 
 def test_describe_and_summary(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from recorder.forked import Programs
 import hpuprof
 from hpuprof.cli.main import cli
 from hpuprof.ingest.hangs import hang_lines, read_hangs
-from hpuprof.recorder import hang, watch
+from hpuprof.ingest.memory_reports import OutOfMemory, memory_lines, read_memory_reports
+from hpuprof.recorder import out_of_memory as memory
+from hpuprof.recorder import watch
 from hpuprof.recorder.hang import threads
 from hpuprof.recorder.metadata import Who
 from hpuprof.recorder.slow_steps import SlowSteps
@@ -367,16 +369,85 @@ def test_a_rank_that_hangs_is_found_and_the_run_goes_on(tmp_path: Path, program:
     assert "in load_batch" in lines[2]
 
 
-def test_memory_that_runs_out_leaves_torchs_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+GIB = 1 << 30
+
+
+def block(gib: float, where: str = "", state: str = "active_allocated") -> dict[str, Any]:
+    """Return a block as torch's snapshot has it, allocated by a line of the program inside a library."""
+    frames = [
+        {"filename": "??", "line": 0, "name": "torch::unwind"},
+        {"filename": "/x/site-packages/torch/nn/functional.py", "line": 9, "name": "linear"},
+        {"filename": "train.py", "line": 88, "name": where},
+    ]
+    return {"size": int(gib * GIB), "state": state, "frames": frames if where else []}
+
+
+def segment(*blocks: dict[str, Any], device: int = 0) -> dict[str, Any]:
+    return {"device": device, "total_size": sum(b["size"] for b in blocks), "blocks": list(blocks)}
+
+
+SNAPSHOT = {
+    "segments": [
+        segment(block(4, "attention"), block(1, state="inactive"), block(2, "loss")),
+        segment(block(4, "attention"), block(1.5, state="inactive"), block(0.5)),
+        segment(block(64, "of another device"), device=1),
+    ]
+}
+
+
+@pytest.fixture
+def out_of_memory(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the observers that are attached; a program of its own, as torch keeps them for good."""
     attached: list[Any] = []
     monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", attached.append, raising=False)
-    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"segments": []})
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: SNAPSHOT)
+    monkeypatch.setattr(memory, "_goes_to", [])
+    monkeypatch.setattr(memory, "_written", [])
+    return attached
+
+
+def test_memory_that_runs_out_leaves_torchs_snapshot_and_a_summary(tmp_path: Path, out_of_memory: list[Any]) -> None:
     for place in ("first", "second"):
-        hang.observe_out_of_memory(str(tmp_path / place), Who(rank=3))
-    (observer,) = attached
+        memory.observe_out_of_memory(str(tmp_path / place), Who(rank=3), lambda: 40)
+    (observer,) = out_of_memory
     with pytest.warns(UserWarning, match="ran out of memory"):
-        observer(0, 1, 2, 3)
+        observer(0, 2 * GIB, 16 * GIB, GIB)
     observer(0, 1, 2, 3)
-    (path,) = (p for p in tmp_path.rglob("*") if p.is_file())
-    assert path.parent == tmp_path / "second" / "hangs"
-    assert pickle.loads(path.read_bytes()) == {"segments": []}
+    summed, kept = sorted(p for p in tmp_path.rglob("*") if p.is_file())
+    assert summed.parent == tmp_path / "second" / "hangs"
+    assert pickle.loads(kept.read_bytes()) == SNAPSHOT
+    result = CliRunner().invoke(cli, ["analyze", str(tmp_path)])
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "Rank 3 ran out of device memory in step 40: 2.0 GiB asked for, 1.0 GiB of 16.0 GiB free.",
+        "Tensors held 10.5 GiB; torch kept 2.5 GiB more without a tensor, in pieces of at most 1.5 GiB; others held 2.0 GiB.",
+        "The memory is in pieces: with PYTORCH_ALLOC_CONF=expandable_segments:True torch joins them.",
+        (
+            "Most of it: 8.0 GiB in 2 blocks of train.py:88 in attention; 2.0 GiB in 1 block of train.py:88 in loss; "
+            "512.0 MiB in 1 block of 512.0 MiB."
+        ),
+    ]
+
+
+def test_a_snapshot_that_cannot_be_taken_is_said_and_raises_nothing(
+    tmp_path: Path, out_of_memory: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: 1 / 0)
+    memory.observe_out_of_memory(str(tmp_path), Who(rank=3), lambda: 40)
+    with pytest.warns(UserWarning, match="could not be written: division by zero"):
+        out_of_memory[0](0, 1, 2, 3)
+
+
+def test_the_first_rank_that_ran_out_speaks_for_all(tmp_path: Path) -> None:
+    (tmp_path / "hangs").mkdir()
+    values = dict.fromkeys(OutOfMemory.__struct_fields__, 0) | {"held": [], "asked_bytes": GIB}
+    for rank, at in ((0, 9), (1, 7), (1, 5), (2, 8)):
+        report = values | {"rank": rank, "time_ns": at, "step": at}
+        (tmp_path / "hangs" / f"h_{rank}.{at}.memory.json").write_text(json.dumps(report), encoding="utf-8")
+    (tmp_path / "hangs" / "h_9.1.memory.json").write_bytes(b"{")
+    reports, problems = read_memory_reports([tmp_path])
+    assert len(reports) == 3
+    assert "h_9.1.memory.json" in problems[0]
+    first, *others = memory_lines(reports)
+    assert first.startswith("Rank 1 ran out of device memory in step 7 (and 2 other ranks later): 1.0 GiB asked for")
+    assert not any("in pieces:" in line for line in others)

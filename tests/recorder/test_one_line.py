@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpuprof.errors import ConfigError
 from hpuprof.step_log_format import HEADER_BYTES, PROFILED, record_dtype
 
 torch = pytest.importorskip("torch")
@@ -46,6 +47,37 @@ def test_steps_records_updates_and_prints_the_answer_once(tmp_path: Path, capsys
     said = capsys.readouterr()
     assert said.err.count("Run: 15 steps") == 1
     assert not said.out
+
+
+class Writer:
+    """Has the interface of TensorBoard's SummaryWriter that is asked for."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        assert isinstance(scalar_value, float)
+        assert global_step == 61, "steps that have begun"
+        self.values[tag] = scalar_value
+
+
+class OfLightning:
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        assert step == 61
+        self.values = metrics
+
+
+def test_loggers_get_what_the_answer_says(tmp_path: Path) -> None:
+    writer, ours = Writer(), OfLightning()
+    model = torch.nn.Linear(8, 1)
+    for batch in hpuprof.steps(loader(60), tmp_path, loggers=[writer, ours], **ONCE):
+        model(batch).sum().backward()
+    assert writer.values == ours.values
+    (run,) = hpuprof.analyze(tmp_path, cache="off").data.run_steps
+    assert writer.values["hpuprof/run_step_p50_ns"] == run.step_p50_ns
+    assert writer.values["hpuprof/step_time_p50_ns"] > 0
+    with pytest.raises(ConfigError, match="loggers has a int"):
+        hpuprof.record(tmp_path, loggers=[3])
 
 
 def test_a_loop_left_early_ends_the_recording(tmp_path: Path) -> None:

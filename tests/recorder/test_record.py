@@ -81,7 +81,16 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    "name", ["dirpath", "label", "activities", "schedule", "on_trace_ready", *(f.name for f in fields(RecordConfig))]
+    "name",
+    [
+        "dirpath",
+        "label",
+        "activities",
+        "schedule",
+        "on_trace_ready",
+        "loggers",
+        *(f.name for f in fields(RecordConfig)),
+    ],
 )
 def test_a_wrong_value_of_any_argument_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
     for wrong in (Odd(), [Odd()], b"x", -0.5):

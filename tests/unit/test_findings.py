@@ -9,9 +9,10 @@ import pytest
 from builder import TraceBuilder
 
 import hpuprof
+from hpuprof.families import NONE
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
-from hpuprof.model.tables import MemoryRow, PrecisionRow, RankRow, UtilisationRow
+from hpuprof.model.tables import MemoryRow, OperatorRow, PrecisionRow, RankRow, UtilisationRow
 from hpuprof.ranks.rank_tables import across_ranks
 from hpuprof.report.findings import find
 from hpuprof.report.rule import Context
@@ -106,6 +107,33 @@ def at_the_roof(part: RankPartial, left: int) -> Case:
     return msgspec.structs.replace(part, kernels=kernels, utilisation=[row, *others]), {}, {}
 
 
+def one_operator(part: RankPartial, share: int, **other: str) -> Case:
+    """Steps on the CPU alone, of which an operator takes so many thousandths by itself."""
+    steps = [msgspec.structs.replace(s, launches=0) for s in part.steps]
+    wall = sum(s.wall_ns for s in steps if s.steady)
+    values = dict.fromkeys(OperatorRow.__struct_fields__, 0) | BASE | {"name": "aten::svd", "top_shape": None, **other}
+    values |= {"count_per_step": 2.0, "host_p50_ns": 3_000, "host_self_ns": share * wall // WALL}
+    row = msgspec.convert(values, OperatorRow)
+    file = msgspec.structs.replace(part.file, family=NONE)
+    return msgspec.structs.replace(part, steps=steps, operators=[row], kernels=[], file=file), {}, {}
+
+
+def test_an_operator_of_a_program_on_the_cpu_is_named_with_its_calls(quiet):
+    part, _, _ = one_operator(quiet, 500)
+    row = msgspec.convert(dict.fromkeys(RankRow.__struct_fields__) | BASE, RankRow)
+    main = [(row, part)]
+    [finding] = find(Context(main, {}, {}, across_ranks(main, clock="raw", manifest=None)))
+    assert finding.evidence == "aten::svd takes 50.0 % of the step by itself, 2 calls of 3.00 µs"
+    assert finding.share_fraction == pytest.approx(0.5)
+
+
+def test_a_wait_for_other_ranks_and_a_program_that_launches_have_no_such_operator(quiet):
+    assert found(*one_operator(quiet, 500, name="c10d::allreduce_")) == []
+    part, _, _ = one_operator(quiet, 500)
+    steps = [msgspec.structs.replace(s, launches=1) for s in part.steps]
+    assert "HP223" not in found(msgspec.structs.replace(part, steps=steps), {}, {})
+
+
 @pytest.mark.parametrize(
     ("code", "case", "fires", "silent"),
     [
@@ -124,6 +152,7 @@ def at_the_roof(part: RankPartial, left: int) -> Case:
         ("HP220", idles(Cause.CPU_OPERATOR), 50, 49),
         ("HP222", one_kernel, 300, 299),
         ("HP222", at_the_roof, 301, 299),
+        ("HP223", one_operator, 300, 299),
     ],
 )
 def test_a_finding_fires_at_its_threshold_and_not_below(quiet, code, case, fires, silent):

@@ -193,6 +193,13 @@ def test_a_window_that_does_not_stand_for_the_run_is_told(tmp_path: Path) -> Non
     assert "The windows do not stand for the run" in card
 
 
+def test_a_later_window_that_stands_for_the_run_is_enough(tmp_path: Path) -> None:
+    early = [{"wall_ns": 5 * MS}] * 20 + [{"flags": PROFILED}] * 5 + [{"wall_ns": 5 * MS}] * 20
+    log(tmp_path, early + [{}] * 200 + [{"flags": PROFILED}] * 6 + [{}] * 100)
+    assert "HP181" not in codes(tmp_path)
+    assert hpuprof.analyze(tmp_path).data.run_steps[0].near_windows_ns == 10 * MS
+
+
 @pytest.mark.parametrize(("grows", "said"), [(1, True), (0, False)])
 def test_growth_of_memory(tmp_path: Path, grows: int, said: bool) -> None:
     log(tmp_path, [{"resident_bytes": (100 + grows * i) * MIB} for i in range(200)])

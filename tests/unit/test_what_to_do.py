@@ -7,7 +7,7 @@ import pytest
 from sample_reports import report_of
 
 from hpuprof.model.answer import Answer, GraphLine
-from hpuprof.model.tables import PlanRow
+from hpuprof.model.tables import DiagnosticRow, PlanRow
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.render import render
 from hpuprof.render.fix_lines import todo
@@ -104,6 +104,33 @@ def test_the_own_fix_of_what_bounds_the_step_is_pointed_to():
     made = report([row(1, "reads"), row(2, "data_loading")], [])
     headline = msgspec.structs.replace(made.headline, bound="input")
     assert "its fix is line 2" in answer_of(msgspec.structs.replace(made.data, headline=headline)).beyond
+
+
+@pytest.mark.parametrize(
+    ("share", "mends", "said"),
+    [
+        (0.70, "HP203", "Larger, without an estimate: seen (HP222)."),
+        (0.60, "HP203", ""),  # the plan's two lines save two of three milliseconds
+        (0.70, "HP222", ""),
+    ],
+)
+def test_what_is_larger_than_the_whole_plan_is_named(share: float, mends: str, said: str):
+    large = msgspec.structs.replace(finding("HP222"), share_fraction=share)
+    assert report([row(1, "reads", mends), row(2, "buckets")], [large]).answer.beyond == said
+
+
+def test_threads_in_each_others_way_are_a_fix_without_an_estimate():
+    made = report(ROWS[:1], [])
+    text = "h: 4 ranks with 16 threads on 4 CPUs, up to 50 involuntary context switches a second"
+    data = msgspec.structs.replace(made.data, diagnostics=[DiagnosticRow.of("HP183", text)])
+    (fix,) = answer_of(data).others
+    assert (fix.finding, fix.what, fix.status, fix.place.where) == (
+        "HP183",
+        "More threads than CPUs",
+        "not_priced",
+        text,
+    )
+    assert fix.how.startswith("Set `OMP_NUM_THREADS`")
 
 
 def test_a_report_of_an_earlier_version_gets_its_answer():
