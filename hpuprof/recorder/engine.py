@@ -84,6 +84,7 @@ class Engine:
         self._block_start = 0
         self._block_steps = 0
         self._block_spoiled = False
+        self._known: dict[str, Any] = {}  # what metadata says of the machine, gathered when the window opens
         self._recorded: list[int] = []
         self._updates: list[int] = []
         self._complete = False
@@ -393,6 +394,13 @@ class Engine:
         )
         profile.record_steps = not self.whole
         profile.step_num = self._number
+        self._known = {
+            "mode": run_mode(device.kind, compiled=self.who.compiled),
+            "device": device.describe(),
+            "options": self.config.as_metadata(),
+            "versions": versions(),
+            "environment": environment(),
+        }
         session = Session(profile, self._make_way)
         session.start()
         self._session = session
@@ -492,7 +500,6 @@ class Engine:
         return self._saving.save(self.dirpath, window, profile.export_chrome_trace)
 
     def _metadata(self, slot: Slot, window: str) -> dict[str, Any]:
-        device = self._require_device()
         return {
             "format": 1,
             **self.who.as_metadata(),
@@ -510,11 +517,7 @@ class Engine:
             ),
             "step_log": self.step_log or None,
             "unprofiled": unprofiled(self.blocks),
-            "mode": run_mode(device.kind, compiled=self.who.compiled),
-            "device": device.describe(),
-            "options": self.config.as_metadata(),
-            "versions": versions(),
-            "environment": environment(),
+            **self._known,
         }
 
     def _finish(self, failed: bool) -> None:  # noqa: FBT001

@@ -185,6 +185,26 @@ def codes(folder: Path) -> dict[str, str]:
     return {d.code: d.text for d in hpuprof.analyze(folder).data.diagnostics}
 
 
+@pytest.mark.parametrize(
+    ("phase", "longest_ms", "ranks", "said"),
+    [
+        ("input_ns", 3, 2, "; rank 1 waits for input 30.0 % of the step, others 10.0 %"),
+        ("forward_ns", 3, 4, "; rank 1 is in forward 30.0 % of the step, others 10.0 %"),
+        ("forward_ns", 3, 2, ""),  # the other one may be what it waits for
+        ("backward_ns", 3, 4, ""),
+        ("optimizer_ns", 1.4, 4, ""),
+    ],
+)
+def test_a_rank_that_lags_by_its_own_work_is_named(
+    tmp_path: Path, phase: str, longest_ms: float, ranks: int, said: str
+) -> None:
+    for rank in range(ranks):
+        own = int((longest_ms if rank == 1 else 1) * MS)
+        log(tmp_path, [{phase: own}] * 250, name=f"h_{rank}.1.steps", rank=rank)
+    line = run_line(hpuprof.analyze(tmp_path).data)
+    assert (said in line) if said else ("rank" not in line)
+
+
 def test_a_window_that_does_not_stand_for_the_run_is_told(tmp_path: Path) -> None:
     early = [{"wall_ns": 5 * MS}] * 20 + [{"flags": PROFILED}] * 5 + [{"wall_ns": 5 * MS}] * 20
     log(tmp_path, early + [{}] * 300)
