@@ -244,6 +244,12 @@ def _attention(seen: Seen) -> list[Sign]:
     return _only(softmax, counted("fused attention", *fused)) if fused[1] and fused[1] > 2 * (fused[0] or 0.0) else []
 
 
+def _graph_breaks(seen: Seen) -> list[Sign]:
+    """Fewer compiled regions, not none."""
+    a, b = seen.named("operators", "^Torch-Compiled Region")
+    return _with(fewer("compiled regions", a, b)) if b else []
+
+
 def _layouts(seen: Seen) -> list[Sign]:
     return _with(seen.went("conversions of layouts", "kernels", f"(?i){CONVERTS.pattern}"))
 
@@ -390,6 +396,7 @@ SIGNATURES = (
     Signature("attention", "attention is one kernel", _attention),
     Signature("layouts", "images stay in the layout of convolutions", _layouts),
     Signature("pointwise_fusion", "pointwise operators are fused", _fusion),
+    Signature("graph_breaks", "the step is compiled in fewer pieces", _graph_breaks),
     Signature("graph_kernels", "graphs hold fewer kernels", _graph_kernels, ("pointwise_fusion", "graphs")),
     Signature("recomputation", "activations are kept, not recomputed", _recomputation),
     Signature("fills", "new memory is left unfilled", _fills),

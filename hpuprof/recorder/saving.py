@@ -49,7 +49,7 @@ class Saving:
     """
 
     def __init__(
-        self, *, label: str, who: Who, compress: bool, tensorboard: bool, flat: bool, given_at: Line | None
+        self, *, label: str, who: Who, compress: bool, tensorboard: bool, given_at: Line | None, flat: bool = False
     ) -> None:
         self.written: list[Written] = []
         self._began_ns = time.time_ns()

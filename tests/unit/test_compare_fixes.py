@@ -225,6 +225,13 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "pointwise_fusion": lambda p: _by_names(
         p, kernels=((SGEMM, *(POINTWISE,) * 4), (SGEMM, "triton_poi_fused_add_relu_0"))
     ),
+    "graph_breaks": lambda p: _by_names(
+        p,
+        operators=(
+            ("aten::mm", *(f"Torch-Compiled Region: {k}/0" for k in range(4)), "aten::relu"),
+            ("aten::mm", "Torch-Compiled Region: 0/0", "aten::relu"),
+        ),
+    ),
     "graph_kernels": _graph_kernels,
     "recomputation": lambda p: _by_steps(p, recomputed_flops=(10**9, 0)),
     "fills": lambda p: _by_names(
