@@ -390,10 +390,12 @@ _ALL = (
     Diagnostic(
         code="HP129",
         severity="warning",
-        title="Ranks differ in their typical steps",
-        cause="The kind of step that holds most of the time is not the same on every rank, so medians over ranks mix "
-        "kinds. Whether graph mode helps is answered for the kind of the first rank.",
-        remedy="Compare ranks of one kind of step: the table step_kinds lists the kinds of each.",
+        title="Recordings differ in their typical steps",
+        cause="The kind of step that holds most of the time is not the same in every recording (on every rank, in "
+        "every window of one), so medians over them mix kinds. Whether graph mode helps is answered for the kind of "
+        "the first.",
+        remedy="Compare recordings of one kind of step: the table step_kinds lists the kinds of each. A window that "
+        "was cut short may be left out.",
     ),
     Diagnostic(
         code="HP130",

@@ -29,7 +29,7 @@ class ByKind(msgspec.Struct, frozen=True, eq=False):
 
     answer: GraphMode
     of_kind: list[dict[str, GraphMode]]  # by name
-    disagree: str = ""  # what the ranks call typical, where they differ
+    disagree: str = ""  # what the recordings call typical, where they differ
 
 
 def decide_by_kind(main: Sequence[RankPartial]) -> ByKind:
@@ -53,7 +53,7 @@ def decide_by_kind(main: Sequence[RankPartial]) -> ByKind:
     return ByKind(
         answer,
         [{rank.names[key]: d.answer for key, d in decided.items() if key in rank.names} for rank in ranks],
-        f"the first rank's are of {lead.names[lead.used]}, others' of {', '.join(differ)}" if differ else "",
+        f"the first one's are of {lead.names[lead.used]}, others' of {', '.join(differ)}" if differ else "",
     )
 
 

@@ -268,7 +268,7 @@ def _activity_rule(kind: HostKind, name: str) -> ActivityRule | None:
 
 
 _ON_CPU = re.compile(r"mkldnn_(?!rnn)|_for_cpu$|nnpack|qnnpack|fbgemm")
-_ON_DEVICE = words(lambda w: w.operators, "_mps_", "pin_memory", "_(?:flash|efficient|cudnn)_attention_f")
+_ON_DEVICE = words(lambda w: w.operators, "_mps_", "pin_memory", "_(?:flash|efficient|cudnn)_attention_fo(?!r_cpu)")
 
 
 def runs_on_cpu(name: str) -> bool:

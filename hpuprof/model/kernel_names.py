@@ -39,6 +39,8 @@ _LAMBDA = re.compile(r"^\{lambda\((?P<types>.*)\)#\d+\}")
 _TYPES = 2
 """Floating types named, at most."""
 _BUILTIN = {"f": "float", "d": "double", "i": "int", "j": "int", "l": "long", "m": "long", "b": "bool", "c": "char"}
+_COMPILED = re.compile(r"^## Call CompiledFxGraph (?P<first>\w{8})\w* ##$")
+"""A graph that torch.compile made, by the key of its code."""
 _LONGEST = 20_000
 """Characters of a demangled name that is read; longer ones stay as they are."""
 _DEEP = 40
@@ -60,8 +62,12 @@ class _UnreadableError(Exception):
 def readable(name: str) -> str:
     """Return a kernel's name as people say it: `vectorized_elementwise_kernel<FillFunctor<float>>`.
 
-    Namespaces, parameters, numbers and plumbing are left out; what is not a C++ name is returned unchanged.
+    Namespaces, parameters, numbers and plumbing are left out; what is not a C++ name is returned unchanged, but for the
+    key of a compiled graph, of which the first characters stay.
     """
+    compiled = _COMPILED.match(name)
+    if compiled is not None:
+        return f"compiled graph {compiled['first']}"
     if not _is_cpp(name):
         return name
     try:

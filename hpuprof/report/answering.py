@@ -42,6 +42,8 @@ NOTHING = "No fix that has an estimate here saves 1 % of the step."
 OVERTAKEN = "That is by itself: with the plan's lines done, it saves less than 1 % of the step."
 LARGE, MOST = 0.1, 0.3
 """Shares of the step from which a finding without an estimate is named where the plan has no line, and where it has."""
+_SPREAD = "HP212"
+"""A finding whose share is a deviation, which nothing saves."""
 SAME = 0.005
 """Recorded step time and the one that gains count from are one where they differ by less than this share."""
 _LEFT_OUT = {
@@ -335,7 +337,8 @@ def _nothing(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> str:
 def _largest(rows: Sequence[PlanRow], findings: Sequence[Finding], least: float = LARGE) -> Finding | None:
     """Return the first finding of at least a share of the step of which no row of the plan has an estimate."""
     priced = {code for row in rows if not row.why for code in row.mends}
-    return next((f for f in findings if (f.share_fraction or 0.0) >= least and f.code not in priced), None)
+    left = (f for f in findings if f.code not in priced and f.code != _SPREAD)
+    return next((f for f in left if (f.share_fraction or 0.0) >= least), None)
 
 
 def _larger(rows: Sequence[PlanRow], taken: Sequence[PlanRow], findings: Sequence[Finding]) -> str:

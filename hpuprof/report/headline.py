@@ -9,6 +9,7 @@ from hpuprof.analysis.bound import EXPOSED_COMMUNICATION, Bound
 from hpuprof.analysis.steps import MATTERS
 from hpuprof.families import NONE
 from hpuprof.model.durations import duration
+from hpuprof.model.kernel_names import readable
 from hpuprof.model.metrics import IDLE, Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import GraphMode
@@ -167,7 +168,7 @@ def _slowest(parts: Sequence[RankPartial]) -> str:
         own[row.name] += row.host_self_ns
     name, ns = min(own.items(), key=lambda found: (-found[1], found[0]), default=("", 0))
     wall = sum(s.wall_ns for part in parts for s in part.steps if s.steady)
-    return f"; the slowest operator is {name}, {_percent(ns / wall)} by itself" if ns and wall else ""
+    return f"; the slowest operator is {readable(name)}, {_percent(ns / wall)} by itself" if ns and wall else ""
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -245,7 +245,7 @@ def _one_operator(context: Context, limit: float) -> Found | None:
     calls = sum(r.count_per_step for r in rows) / len(rows)
     count = f"{calls:,.0f} call{'s' * (calls >= 1.5)} of {duration(median(r.host_p50_ns for r in rows))}"
     share = time[longest] / wall
-    return Found(f"{longest} takes {percent(share)} of the step by itself, {count}", share)
+    return Found(f"{readable(longest)} takes {percent(share)} of the step by itself, {count}", share)
 
 
 STEP_RULES: tuple[Rule, ...] = (

@@ -80,8 +80,27 @@ def test_allocations_tell_where_results_lie(tmp_path, device_type, every, answer
 
 
 @pytest.mark.parametrize(
+    ("products", "held", "answer"),
+    [(24, 24, NONE_USED), (24, 23, NOT_RECORDED), (19, 19, NOT_RECORDED), (0, 24, NOT_RECORDED)],
+)
+def test_products_tell_by_what_the_implementation_of_the_cpu_calls(tmp_path, products, held, answer):
+    trace = TraceBuilder()
+    for k in range(24):
+        trace.host("aten::addmm" if k < products else "aten::linear", 100 * k, 30)
+        trace.host("aten::relu", 100 * k + 40, 40)  # most of the time
+        if k < held:
+            trace.host("aten::resolve_conj", 100 * k + 5, 1)
+    assert said(trace, tmp_path) == answer
+
+
+@pytest.mark.parametrize(
     ("inner", "answer"),
-    [("aten::mkldnn_convolution", NONE_USED), ("aten::cudnn_convolution", NOT_RECORDED)],
+    [
+        ("aten::mkldnn_convolution", NONE_USED),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", NONE_USED),
+        ("aten::cudnn_convolution", NOT_RECORDED),
+        ("aten::_flash_attention_forward", NOT_RECORDED),
+    ],
 )
 def test_kernels_that_one_kind_of_device_has_tell(tmp_path, inner, answer):
     trace = operators(name="aten::conv2d")

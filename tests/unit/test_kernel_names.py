@@ -17,6 +17,7 @@ from hpuprof.render.column_words import named
 from hpuprof.render.comparison_text import to_text
 
 NAMES = {
+    "## Call CompiledFxGraph f5rkcuisjp5yafxf6c7pnxxfyygeanfb4gmvxepmc5ltzxeo7ce4 ##": "compiled graph f5rkcuis",
     "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >"
     "(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)": "vectorized_elementwise_kernel<FillFunctor<float>>",
     "void at::native::vectorized_elementwise_kernel<4, at::native::sqrt_kernel_cuda(at::TensorIteratorBase&)::"

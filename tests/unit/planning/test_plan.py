@@ -345,7 +345,7 @@ def test_ranks_that_may_be_waited_for_come_before_what_saves_less(waiting, first
 
 def test_graphs_that_do_not_pay_on_all_ranks_are_no_part_of_the_plan():
     graph = hpuprof.analyze("sample_traces/cpu_1_rank", cache="off").graph_mode
-    assert graph.verdict == "cannot say"
+    assert graph.verdict == "no"
     rows = [line(1, "data_loading", 200.0), line(2, "graphs", 100.0), line(3, "uploads", 50.0)]
     left = _of_all_ranks(rows, graph)
     assert [(row.remedy, row.order) for row in left] == [("data_loading", 1), ("uploads", None)]
