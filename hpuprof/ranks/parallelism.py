@@ -53,7 +53,7 @@ def uses(ranks: Sequence[RankCalls], matching: Matching) -> list[Use]:
     out = []
     for group, mine, size, often in zip(matching.groups, ops, sizes, stops, strict=True):
         only = alone and len(group.ranks) == world
-        role, evidence = _role(group, mine, crossing, often if only else None)
+        role, evidence = _role(group, mine, size, crossing, often if only else None)
         sharding = _sharding(mine, size, len(group.ranks)) if role == "data" else None
         out.append(Use(role, evidence, sharding, dict(sorted(mine.items()))))
     return out
@@ -106,7 +106,9 @@ class _Crossing:
         return int(self._often[number[shared == 1]].max(initial=0))
 
 
-def _role(group: Group, ops: Counter[str], crossing: _Crossing, stops: tuple[float, float] | None) -> tuple[str, str]:
+def _role(
+    group: Group, ops: Counter[str], sizes: Counter[str], crossing: _Crossing, stops: tuple[float, float] | None
+) -> tuple[str, str]:
     """Return role and evidence.
 
     `stops`: how often compute stops for the group, see `_stops`, if every collective is one of it and all are in it.
@@ -128,6 +130,8 @@ def _role(group: Group, ops: Counter[str], crossing: _Crossing, stops: tuple[flo
     if purposes["expert"] > total / 2:
         return "expert", "mostly all-to-all"
     if stops is not None:
+        if _gathers_twice(sizes):
+            return "data", "the only group, which gathers twice the bytes that it reduces: sharded parameters"
         if stops[0] >= _OFTEN and stops[1] > _MOSTLY:
             return "tensor", "the only group, and compute stops for most of its many collectives"
         if text or stops[1] <= _MOSTLY or group.text == "default_pg":
@@ -151,15 +155,18 @@ def _sharding(ops: Counter[str], sizes: Counter[str], size: int) -> str:
     reduced, scattered, gathered = sizes["all_reduce"], sizes["reduce_scatter"], sizes["all_gather"]
     if size < 2 or not (reduced or scattered or gathered):
         return "unknown"
+    if _gathers_twice(sizes):
+        return "ZeRO-3"
     if scattered and gathered:
-        ratio = gathered / scattered
-        if abs(ratio - 2) <= 2 * _RATIO:
-            return "ZeRO-3"
-        if abs(ratio - 1) <= _RATIO:
-            return "ZeRO-1 or 2"
-        return "unknown"
+        return "ZeRO-1 or 2" if abs(gathered / scattered - 1) <= _RATIO else "unknown"
     if reduced and gathered and abs(gathered / reduced - 1) <= _RATIO:
         return "ZeRO-1"
     if reduced and not gathered and not scattered and ops["all_reduce"]:
         return "none"
     return "unknown"
+
+
+def _gathers_twice(sizes: Counter[str]) -> bool:
+    """Whether parameters are gathered for forward and for backward, and gradients reduced once (gloo reduces all)."""
+    reduced = sizes["reduce_scatter"] or sizes["all_reduce"]
+    return bool(reduced) and abs(sizes["all_gather"] / reduced - 2) <= 2 * _RATIO

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from rank_traces import ALL_REDUCE, LATEST, blocking, four_ranks
+from builder import TraceBuilder
+from rank_traces import ALL_REDUCE, LATEST, blocking, comm, four_ranks, header
 from sample_reports import report_of
 
 import hpuprof
@@ -156,8 +157,6 @@ def test_contradicting_collectives_are_a_finding(tmp_path):
 
 def test_pipeline_bubbles(tmp_path):
     """Stage 1 stands still for 400 of 1000 µs until stage 0 has computed and sends."""
-    from builder import TraceBuilder
-    from rank_traces import comm, header
 
     send, receive = TraceBuilder(**header(0, 2)), TraceBuilder(**header(1, 2))
     for i in range(6):
@@ -184,8 +183,6 @@ def test_a_mesh_of_tensor_and_data_parallel_groups(tmp_path):
 
     Rank 1 never waits in its pair (0, 1); both wait for the pair (2, 3) at the end of the step: 10 x 60 = 600 µs.
     """
-    from builder import TraceBuilder
-    from rank_traces import comm, header
 
     ranks = []
     for rank in range(4):
@@ -234,8 +231,6 @@ def test_two_ranks_of_many_say_nothing_about_the_job(tmp_path):
 
 def test_waiting_lies_inside_steps_though_the_host_runs_ahead(tmp_path):
     """Steps of 20 µs on the host, of 1000 on the device: rank 0 waits 300 µs in each."""
-    from builder import TraceBuilder
-    from rank_traces import comm, header
 
     ranks = []
     for rank in range(2):
@@ -328,6 +323,7 @@ RANKS = [RankCalls(rank, None, 0, unpack(PackedCalls())) for rank in WORLD]
         ([(0, "all_reduce", 100, 10), (0, "all_gather", 100, 10)], "ZeRO-1"),
         ([(0, "reduce_scatter", 100, 10), (0, "all_gather", 100, 10)], "ZeRO-1 or 2"),
         ([(0, "reduce_scatter", 100, 10), (0, "all_gather", 100, 20)], "ZeRO-3"),
+        ([(0, "all_reduce", 100, 10), (0, "all_gather", 100, 20)], "ZeRO-3"),  # as gloo scatters
         ([(0, "reduce_scatter", 100, 10), (0, "all_gather", 100, 70)], "unknown"),
         ([(0, "broadcast", 100, 10)], "unknown"),
     ],
@@ -337,12 +333,20 @@ def test_sharding_by_what_moves(traffic, sharding):
     assert (use.role, use.sharding) == ("data", sharding)
 
 
-@pytest.mark.parametrize(("ahead", "role"), [(0, "tensor"), (60, "data")])
-def test_the_only_group_is_tensor_if_compute_stops_for_it(tmp_path, ahead, role):
-    """Six reductions of 50 µs a step behind 100 µs of compute each; `ahead`: by how much compute goes on beside them."""
-    from builder import TraceBuilder
-    from rank_traces import comm, header
+GATHERS, SCATTERS = (comm(name) for name in ("_allgather_base", "_reduce_scatter_base"))
 
+
+@pytest.mark.parametrize(
+    ("ahead", "collectives", "role"),
+    [
+        (0, [comm()], "tensor"),
+        (60, [comm()], "data"),
+        (0, [GATHERS, GATHERS, SCATTERS], "data"),  # sharded parameters, whose gathers are not hidden
+        (0, [GATHERS, SCATTERS], "tensor"),  # sequence parallelism
+    ],
+)
+def test_the_only_group_is_tensor_if_compute_stops_for_it(tmp_path, ahead, collectives, role):
+    """Six collectives of 50 µs a step behind 100 µs of compute each; `ahead`: by how much compute goes on beside them."""
     group = {"Process Group Name": "3", "Process Group Description": "undefined", "Process Group Ranks": "[0, 1]"}
     ranks = []
     for rank in range(2):
@@ -351,9 +355,9 @@ def test_the_only_group_is_tensor_if_compute_stops_for_it(tmp_path, ahead, role)
             begin = step * 1000
             trace.step(step, begin, 1000)
             for i in range(6):
-                at = begin + 20 + 150 * i
+                at, mine = begin + 20 + 150 * i, collectives[i % len(collectives)] | group
                 trace.kernel("gemm", at, 100 + ahead if i < 5 else 100, launch=begin + 2 + 3 * i)
-                trace.kernel(ALL_REDUCE, at + 100, 45, launch=begin + 3 + 3 * i, stream=20, **comm(**group))
+                trace.kernel(ALL_REDUCE, at + 100, 45, launch=begin + 3 + 3 * i, stream=20, **mine)
             trace.host("cudaDeviceSynchronize", begin + 30, 940, cat="cuda_runtime")
         ranks.append(trace)
     (found,) = hpuprof.analyze(write(tmp_path, ranks), jobs=1).data.process_groups
