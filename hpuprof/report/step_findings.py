@@ -1,4 +1,4 @@
-"""Findings about the steps of a rank: what they lose on host and device. HP201 to HP223 but HP214 and HP221."""
+"""Findings about the steps of a rank: what they lose on host and device. HP201 to HP224 but HP214 and HP221."""
 
 from __future__ import annotations
 
@@ -228,12 +228,25 @@ def _one_kernel(context: Context, limit: float) -> Found | None:
     return Found(evidence, share * (1.0 - (reached or 0.0)))
 
 
+def _on_cpu_alone(context: Context) -> bool:
+    """Whether nothing was launched on a device."""
+    parts = [part for _, part in context.main]
+    return all(part.file.family == NONE for part in parts) and not any(s.launches for p in parts for s in p.steps)
+
+
+def _no_operator(context: Context, limit: float) -> Found | None:
+    share = context.value("no_operator_fraction")
+    if share < limit or context.across.waits or not _on_cpu_alone(context):
+        return None
+    return Found(f"for {percent(share)} of the step no operator ran", share)
+
+
 def _one_operator(context: Context, limit: float) -> Found | None:
     """Find the operator that computes longest by itself, where all of them compute on the CPU."""
+    if not _on_cpu_alone(context):
+        return None
     parts = [part for _, part in context.main]
     steps = [s for part in parts for s in part.steps]
-    if any(part.file.family != NONE for part in parts) or any(s.launches for s in steps):
-        return None
     wall = sum(s.wall_ns for s in steps if s.steady)
     time: dict[str, int] = {}
     for row in (r for part in parts for r in part.operators if not r.name.startswith("c10d::")):  # waits for ranks
@@ -482,5 +495,16 @@ STEP_RULES: tuple[Rule, ...] = (
         limit=0.3,
         saves="the operator's share of the step",
         test=_one_operator,
+    ),
+    Rule(
+        code="HP224",
+        title="Most of the step runs no operator",
+        meaning="Python, waits and input or output outside of PyTorch take most of the step of a program on the CPU.",
+        advice="Record with stacks (with_stack=True), or look with a profiler of Python (py-spy): vectorize loops, "
+        "move logging and files out of the step, check for sleeps and locks.",
+        found_when="no device, one rank, and no operator runs for {limit} of the step or more",
+        limit=0.5,
+        saves="no_operator_fraction",
+        test=_no_operator,
     ),
 )

@@ -431,7 +431,7 @@ def test_a_fit_says_its_answer_once_and_briefly(
     fixes = [line for line in lines if re.match(r"  \d\. ", line)]
     findings = [line for line in lines if re.match(r"  HP\d{3} ", line)]
     assert len(fixes) <= 3
-    assert len(findings) <= 2
+    assert len(findings) <= 3
     assert len(lines) - len(fixes) - len(findings) <= 5
     assert "CPU-only recording" not in caplog.text
 

@@ -118,6 +118,10 @@ def one_operator(part: RankPartial, share: int, **other: str) -> Case:
     return msgspec.structs.replace(part, steps=steps, operators=[row], kernels=[], file=file), {}, {}
 
 
+def no_operator(part: RankPartial, share: int) -> Case:
+    return one_operator(part, 0)[0], {"no_operator_fraction": share / WALL}, {}
+
+
 def test_an_operator_of_a_program_on_the_cpu_is_named_with_its_calls(quiet):
     part, _, _ = one_operator(quiet, 500)
     row = msgspec.convert(dict.fromkeys(RankRow.__struct_fields__) | BASE, RankRow)
@@ -153,6 +157,7 @@ def test_a_wait_for_other_ranks_and_a_program_that_launches_have_no_such_operato
         ("HP222", one_kernel, 300, 299),
         ("HP222", at_the_roof, 301, 299),
         ("HP223", one_operator, 300, 299),
+        ("HP224", no_operator, 500, 499),
     ],
 )
 def test_a_finding_fires_at_its_threshold_and_not_below(quiet, code, case, fires, silent):
