@@ -240,6 +240,8 @@ def _learn(redactor: Redactor, document: dict[str, Any]) -> None:
         redactor.learn_file(row["path"], row["host_name"])
         for _, thread, _ in row["unknown"]:
             redactor.learn_thread(thread)
+    for row in document["run_steps"]:  # a report of logs alone has no files
+        redactor.learn_file(row["path"], row["host_name"])
     for row in document["diagnostics"]:
         if row["path"]:
             redactor.learn_file(row["path"])

@@ -175,9 +175,7 @@ def _crowded(runs: Sequence[RunStepsRow]) -> list[DiagnosticRow]:
         threads = sum(row.threads or 0 for row in {row.rank: row for row in rows}.values())
         switches = max((row.switches_per_second or 0.0 for row in rows), default=0.0)
         if cpus and threads > cpus and switches >= SWITCHES:
-            text = (
-                f"{host}: {len(rows)} ranks with {threads} threads on {cpus} CPUs, up to {switches:,.0f} involuntary "
-                "context switches a second"
-            )
+            who = f"{host}: {len(rows)} rank{'s' * (len(rows) != 1)} with {threads} threads on {cpus} CPUs"
+            text = f"{who}, up to {switches:,.0f} involuntary context switches a second"
             found.append(DiagnosticRow.of("HP183", text))
     return found

@@ -15,6 +15,8 @@ from hpuprof.errors import InputError, NoTracesFoundError
 from hpuprof.ingest.step_log import read_step_log
 from hpuprof.recorder.step_log import StepLog
 from hpuprof.render.card import to_card
+from hpuprof.render.json import dumps
+from hpuprof.report.redact import redact
 from hpuprof.report.whole_run_words import run_line
 from hpuprof.step_log_format import FIELDS, FIRST, HEADER_BYTES, PROFILED
 
@@ -231,6 +233,15 @@ def test_more_threads_than_cpus(tmp_path: Path, threads: int, switches: int, sai
     for rank in (0, 1):
         log(tmp_path, [{"switches": switches}] * 60, name=f"h_{rank}.1.steps", rank=rank, threads=threads)
     assert ("HP183" in codes(tmp_path)) == said
+
+
+def test_a_redacted_report_of_logs_alone_names_no_host(tmp_path: Path) -> None:
+    for rank in range(2):
+        name = f"trainbox17_{rank}.1.steps"
+        log(tmp_path, [{"switches": 50}] * 60, name=name, rank=rank, threads=4, host="trainbox17")
+    told = dumps(redact(hpuprof.analyze(tmp_path)))
+    assert "host-1: 2 ranks with 8 threads on 4 CPUs" in told
+    assert "trainbox17" not in told
 
 
 def test_the_newest_run_of_a_rank_counts(tmp_path: Path) -> None:
