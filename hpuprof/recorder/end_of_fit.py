@@ -152,7 +152,7 @@ def print_answer(answers: Answers, engine: Engine, *, loggers: list[Any], step: 
             if name in logged and m.value is not None
         }
         for row in said.report.data.run_steps:
-            if row.rank == engine.who.rank:
+            if row.path == engine.step_log:
                 of_run = {f"hpuprof/run_{name}": getattr(row, name) for name in _OF_THE_RUN}
                 values |= {name: float(value) for name, value in of_run.items() if value is not None}
     if said is None or said.report.answer.base.source != "unprofiled":  # else the answer states it

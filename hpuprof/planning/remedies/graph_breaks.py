@@ -16,14 +16,13 @@ from hpuprof.planning.situation import Situation, shortened
 from hpuprof.what_if.step_model import StepModel
 
 LEAST = 4
-"""Graphs per step up to which nothing is broken: a model, its loss and the optimizer may be compiled by themselves."""
+"""Pieces per step up to which nothing is broken: a model, its loss and the optimizer may be compiled by themselves."""
 LEFT = (0.05, 0.6)
 """Share of the pieces' own time on the host that stays, at least what one piece takes; by judgment: one piece checks
 and passes on the parameters and inputs of all."""
-_AROUND = re.compile(
-    r"^(?:Torch-Compiled Region|TorchDynamo Cache Lookup|autograd::engine::evaluate_function: CompiledFunctionBackward)"
-)
-_GRAPH, _EAGER = re.compile(r"^## Call CompiledFxGraph"), re.compile(r"^aten::")
+_FORWARD = re.compile(r"^(?:Torch-Compiled Region|TorchDynamo Cache Lookup)")
+_BACKWARD = re.compile(r"^autograd::engine::evaluate_function: CompiledFunctionBackward")
+_GRAPH, _EAGER = re.compile(r"^## Call CompiledFxGraph"), re.compile(r"^(?!autograd::engine)\w+::")
 
 
 def find(situation: Situation) -> Iterator[Change]:
@@ -31,20 +30,27 @@ def find(situation: Situation) -> Iterator[Change]:
     view = situation.view
     if situation.calls is None and (view.device_traced or not used_no_device(view.trace)):
         return
-    around, graphs = _rows(view, _AROUND), _rows(view, _GRAPH)
-    windows = _union(view, around)
-    inside = graphs[contains(windows, view.trace.host.start[graphs])]
-    per_step = len(inside) / max(1, len(view.steps))
+    forward, graphs = _rows(view, _FORWARD), _rows(view, _GRAPH)
+    per_step = _pieces(view, forward, graphs) / max(1, len(view.steps))
     if per_step <= LEAST:
         return
-    windows = subtract(windows, _union(view, np.append(graphs, _rows(view, _EAGER))))
+    around = _union(view, np.append(forward, _rows(view, _BACKWARD)))
+    windows = subtract(around, _union(view, np.append(graphs, _rows(view, _EAGER))))
     least = max(LEFT[0], 1.0 / per_step)
 
     def edit(model: StepModel, level: float) -> StepModel:
         left = least + max(0.0, LEFT[1] - least) * level
         return model.without_host(shortened(windows, 1.0 - left))
 
-    yield Change(f"{per_step:,.0f} compiled graphs a step", per_step, edit, uncertain=True, occurs=windows)
+    yield Change(f"{per_step:,.0f} compiled pieces a step", per_step, edit, uncertain=True, occurs=windows)
+
+
+def _pieces(view: RankView, forward: Ints, graphs: Ints) -> int:
+    """Return how many operators of compiled regions call graphs; a server's one may call a graph for each layer."""
+    host = view.trace.host
+    mine = graphs[contains(_union(view, forward), host.start[graphs])]
+    inside = view.links.nesting.innermost(host.track[mine], host.start[mine])
+    return len(np.unique(inside[inside >= 0]))
 
 
 def _rows(view: RankView, fits: re.Pattern[str]) -> Ints:

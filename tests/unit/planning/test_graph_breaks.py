@@ -19,7 +19,9 @@ def pieces(count: int, *, kernel: float = 4, backward: bool = False) -> TraceBui
         out.step(step, begin, STEP)
         for k in range(count):
             at = begin + 10 + (PIECE + 10) * k
-            if backward:
+            if backward:  # behind forward, whose pieces take no time here
+                out.host(f"Torch-Compiled Region: {min(k, 1)}/{k}", begin + 1 + k, 0.5)
+                out.annotation("## Call CompiledFxGraph fdef ##", begin + 1.1 + k, 0.4)
                 out.host("autograd::engine::evaluate_function: CompiledFunctionBackward", at, PIECE)
             else:
                 out.host("TorchDynamo Cache Lookup", at, 5)
@@ -34,7 +36,7 @@ def pieces(count: int, *, kernel: float = 4, backward: bool = False) -> TraceBui
 def test_the_time_around_the_graphs_goes_but_for_one_piece(tmp_path, backward):
     bench = Bench.of(pieces(8, backward=backward), REMEDY, tmp_path)
     (change,) = bench.changes
-    assert change.where == "8 compiled graphs a step"
+    assert change.where == "8 compiled pieces a step"
     assert change.per_step == 8
     around = 8 * (PIECE - LAUNCH)
     assert bench.now - bench.with_it(level=0.0) == pytest.approx(around * 7 / 8, abs=2)
@@ -50,6 +52,20 @@ def test_nothing_is_gained_where_the_device_is_what_the_step_waits_for(tmp_path)
 def test_a_model_its_loss_and_the_optimizer_are_no_breaks(tmp_path):
     assert Bench.of(pieces(LEAST), REMEDY, tmp_path).changes == []
     assert len(Bench.of(pieces(LEAST + 1), REMEDY, tmp_path / "more").changes) == 1
+
+
+def test_a_server_that_calls_a_graph_for_each_layer_has_no_breaks(tmp_path):
+    layers = TraceBuilder()
+    for step in range(6):
+        begin = STEP * step
+        layers.step(step, begin, STEP)
+        layers.host("Torch-Compiled Region: 0/0", begin + 10, 500)
+        for k in range(8):
+            at = begin + 20 + 60 * k
+            layers.annotation("## Call CompiledFxGraph fabc ##", at, 20)
+            layers.kernel(f"triton_poi_{k}", at + 6, 4, launch=at + 2)
+            layers.host("vllm::unified_attention", at + 22, 30)
+    assert Bench.of(layers, REMEDY, tmp_path).changes == []
 
 
 def test_eager_operators_between_the_pieces_keep_their_time(tmp_path):
