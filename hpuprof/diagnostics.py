@@ -557,6 +557,22 @@ _ALL = (
         remedy="Analyze each window by itself (`hpuprof analyze FILE`); `hpuprof compare FILE FILE` says what differs.",
     ),
     Diagnostic(
+        code="HP188",
+        severity="info",
+        title="What the device's bridge counted",
+        cause="The file that the bridge writes where its metrics are on: graphs that were compiled and how long that "
+        "took, recipes that its cache lacked, and defragmentations of device memory, over the life of each process.",
+        remedy="Few graphs are compiled in a run whose shapes stay: compare the number with that of the first minutes.",
+    ),
+    Diagnostic(
+        code="HP189",
+        severity="warning",
+        title="Operators fall back to the CPU",
+        cause="The device's bridge has no kernel for them: each call brings its operands to the host, waits, and sends "
+        "the results back. Counted over the life of each process.",
+        remedy="Replace these operators, or keep them out of the step; graphs cannot hold them.",
+    ),
+    Diagnostic(
         code="HP190",
         severity="info",
         title="Launches matched by order",
@@ -574,6 +590,21 @@ _ALL = (
         cause="A formula, a published peak, a clock or a link between operators and device rows is wrong: no operator "
         "passes the peak. What these reached is unknown.",
         remedy="Compare `hpuprof export --table utilisation` with the device's data sheet, and report the difference.",
+    ),
+    Diagnostic(
+        code="HP192",
+        severity="info",
+        title="What the server counted",
+        cause="The events that the server's own profiler wrote: how often each phase ran and how long it took, and the "
+        "share of padding, 1 less the sequences decoded over those that the chosen buckets hold.",
+        remedy="Much padding: add buckets near the usual batch sizes.",
+    ),
+    Diagnostic(
+        code="HP193",
+        severity="warning",
+        title="Graphs are compiled while the server runs",
+        cause="Requests met a bucket that the warm-up had not compiled, and waited for it.",
+        remedy="Let the warm-up cover these buckets, or limit batch sizes and lengths to those it covers.",
     ),
 )
 

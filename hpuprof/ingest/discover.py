@@ -21,10 +21,12 @@ from msgspec.structs import replace
 
 from hpuprof.errors import HpuprofError, NoTracesFoundError, RankConflictError, TraceFormatError
 from hpuprof.files import cannot_read
+from hpuprof.ingest.bridge_metrics import is_bridge_metrics
 from hpuprof.ingest.listing import Found, find
 from hpuprof.ingest.location import base_name, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
 from hpuprof.ingest.runs import Recorded, Recording, recorded_in, separate_runs
+from hpuprof.ingest.server_events import is_server_events
 from hpuprof.ingest.source import is_gzip, read_head, read_tail
 from hpuprof.naming import CONVERTED_KEY, METADATA_KEY, SUFFIXES, NameParts, is_trace_name, natural, parse_name
 
@@ -38,6 +40,8 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _WORDS: dict[str, tuple[type, ...]] = {"stage": (str,), "action": (str,), "window": (str, int), "host": (str,)}
 
+READ_OTHERWISE = "metrics or events of the device's software, which are read with the traces"
+"""Why a file is left out that is no trace and is read all the same."""
 _REQUESTS = 16  # concurrent requests for heads of remote files
 _LATE_STEP_BYTES = 16 << 20  # torch 1.8 wrote steps behind the operators in them
 _BY_ORDER = "rank: order of names"
@@ -176,7 +180,7 @@ def _look(candidate: Found) -> TraceFile | Skipped:
         return Skipped(name, candidate.problem, explicit=True, folder=True, unreadable=True)
     try:
         head = read_head(location)
-        reason = _no_trace(head, location)
+        reason = READ_OTHERWISE if is_server_events(location) else _no_trace(head, location)
         if reason:
             return Skipped(name, reason, candidate.explicit or is_trace_name(base_name(location)))
         tail = read_tail(location)
@@ -212,6 +216,8 @@ def _no_trace(head: bytes, path: str) -> str:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if is_merged_timeline(text):
         return "a merged timeline; analyze its source traces instead"
+    if is_bridge_metrics(text):
+        return READ_OTHERWISE
     if _EVENTS_KEY.search(head) or _EVENT.search(head):
         return ""
     # A large header may hide the events; any other object is judged by reading it.

@@ -42,6 +42,12 @@ NOTHING = "No fix that has an estimate here saves 1 % of the step."
 OVERTAKEN = "That is by itself: with the plan's lines done, it saves less than 1 % of the step."
 LARGE, MOST = 0.1, 0.3
 """Shares of the step from which a finding without an estimate is named where the plan has no line, and where it has."""
+_OF_THE_RUN = {
+    "HP183": "a log of steps does not say what interruptions cost",
+    "HP189": "the bridge counts calls, not what they cost",
+    "HP193": "how many requests waited is not in the server's events",
+}
+"""Diagnostics that say what to mend, and why that has no estimate."""
 _SPREAD = "HP212"
 """A finding whose share is a deviation, which nothing saves."""
 SAME = 0.005
@@ -256,16 +262,16 @@ def _of_findings(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> Iterat
 
 
 def _of_the_run(diagnostics: Sequence[DiagnosticRow]) -> Iterator[Fix]:
-    """Yield what the log of steps shows to be mended: threads in each other's way."""
+    """Yield what logs and metrics show to be mended: threads in each other's way, operators without a kernel."""
     for row in diagnostics:
-        if row.code == "HP183":
+        if row.code in _OF_THE_RUN:
             advice = DIAGNOSTICS[row.code].remedy
             yield Fix(
                 finding=row.code,
                 what=DIAGNOSTICS[row.code].title,
                 status="not_priced",
                 place=Place(where=row.text),
-                why="a log of steps does not say what interruptions cost",
+                why=_OF_THE_RUN[row.code],
                 how=first_sentence_of(advice),
                 advice=advice,
                 explains=[row.code],
