@@ -50,7 +50,7 @@ def _pieces(view: RankView, forward: Ints, graphs: Ints) -> int:
     host = view.trace.host
     mine = graphs[contains(_union(view, forward), host.start[graphs])]
     inside = view.links.nesting.innermost(host.track[mine], host.start[mine])
-    return len(np.unique(inside[inside >= 0]))
+    return len(set(inside[inside >= 0].tolist()))
 
 
 def _rows(view: RankView, fits: re.Pattern[str]) -> Ints:
