@@ -27,12 +27,19 @@ from hpuprof.errors import (
 from hpuprof.executors import Journal, Lost, dask_executor, run_all
 from hpuprof.faces import notebook_html
 from hpuprof.files import cannot_read, read_regular
-from hpuprof.ingest.bridge_metrics import find_bridge_metrics
-from hpuprof.ingest.discover import READ_OTHERWISE, Identity, Skipped, TraceFile, discover, identify, runs_among
+from hpuprof.ingest.discover import (
+    Companion,
+    Identity,
+    Skipped,
+    TraceFile,
+    identify,
+    no_traces,
+    runs_among,
+    search,
+)
 from hpuprof.ingest.location import here_only, local_path, shown
 from hpuprof.ingest.other_timers import find_timers, read_timer
 from hpuprof.ingest.runs import Recording, newest_whole, when
-from hpuprof.ingest.server_events import find_server_events
 from hpuprof.ingest.step_log import find_step_logs, is_step_log
 from hpuprof.model.clock import ClockOffset, GivenClock, read_manifest
 from hpuprof.model.partial import FailedFile, all_failed, refuse_losses
@@ -71,8 +78,7 @@ class Run:
     rank_from: str = "auto"
     others: tuple[tuple[TraceFile, ...], ...] = ()
     logs: tuple[Path, ...] = ()  # of steps
-    metrics: tuple[Path, ...] = ()  # of the device's bridge
-    events: tuple[Path, ...] = ()  # of a server
+    beside: tuple[Companion, ...] = ()
     folders: tuple[Path, ...] = ()  # given ones, here: other tools may have written step times next to the traces
 
     @property
@@ -99,25 +105,24 @@ class Run:
 def find_files(paths: Sequence[Source], options: AnalyzeOptions, executor: Executor | None) -> Run:
     """Find and identify the traces under paths or URLs; a worker, if there is one, looks for what is not found here."""
     logs = tuple(find_step_logs(paths))
-    metrics, events = tuple(find_bridge_metrics(paths)), tuple(find_server_events(paths))
     paths = [path for path in paths if not is_step_log(path)]
     try:
-        files, skipped = discover(paths)
-    except NoTracesFoundError:
-        if not (logs or metrics or events):
-            raise
-        return Run((), (), (), options.rank_from, logs=logs, metrics=metrics, events=events)
+        files, skipped, beside = search(paths)
     except InputError as error:
         if type(error) is not InputError or not (executor or options.scheduler):
             raise
         with _workers(executor, options) as workers:
             assert workers is not None
             there = [str(p if local_path(p) is None else Path(p).absolute()) for p in paths]
-            files, skipped = workers.submit(discover, there).result()
+            files, skipped, _ = workers.submit(search, there).result()
+        beside = []  # is read here
+    if not files:
+        nothing = no_traces(paths, skipped)
+        if not (logs or beside) or not isinstance(nothing, NoTracesFoundError):
+            raise nothing
+        return Run((), (), (), options.rank_from, logs=logs, beside=tuple(beside))
     folders = tuple(local for path in paths if (local := local_path(path)) is not None and local.is_dir())
-    left = [one for one in skipped if one.reason != READ_OTHERWISE or one.explicit]
-    run = _one_run(files, left, options)
-    return dataclasses.replace(run, logs=logs, metrics=metrics, events=events, folders=folders)
+    return dataclasses.replace(_one_run(files, skipped, options), logs=logs, beside=tuple(beside), folders=folders)
 
 
 def identified(run: Run, rank_from: str | None) -> Run:
@@ -125,7 +130,7 @@ def identified(run: Run, rank_from: str | None) -> Run:
     if rank_from in (None, run.rank_from):
         return run
     again = _one_run(every_file(run), [s for s in run.skipped if not s.runs], AnalyzeOptions(rank_from=rank_from))
-    return dataclasses.replace(again, logs=run.logs, metrics=run.metrics, events=run.events, folders=run.folders)
+    return dataclasses.replace(again, logs=run.logs, beside=run.beside, folders=run.folders)
 
 
 def every_file(run: Run) -> list[TraceFile]:
@@ -243,7 +248,7 @@ def read_clocks(path: str) -> dict[str, GivenClock]:
 
 def analyze_run(run: Run, plan: Plan, executor: Executor | None, progress: Callable[[str], None]) -> Report:
     """Return the report of a run. Raises InputError when no file could be analyzed, or under `strict`."""
-    logged = whole_run(run.logs, run.metrics, run.events)
+    logged = whole_run(run.logs, run.beside)
     settings = replace(plan.settings, logged=logged.times)
     if settings.step_time_ns is None:
         timers = find_timers(run.folders, other_than=[file.path for file in every_file(run)])

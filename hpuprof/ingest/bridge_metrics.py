@@ -7,15 +7,13 @@ bridge's `hpu/metrics` (1.19); no file of hardware was seen.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from hpuprof.errors import InputError
-from hpuprof.ingest.listing import find
-from hpuprof.ingest.location import local_path, shown
+from hpuprof.ingest.location import shown
 from hpuprof.ingest.open_arrays import number, objects_of
 
 _HEAD = re.compile(rb'^\s*(?:\[\s*)?\{\s*"metric_name"\s*:')
@@ -38,26 +36,6 @@ class BridgeMetrics(Struct, frozen=True):
 def is_bridge_metrics(head: bytes) -> bool:
     """Whether a file's first bytes are those of such a file."""
     return _HEAD.match(head[:_HEAD_BYTES]) is not None
-
-
-def find_bridge_metrics(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files among and below local paths, by name."""
-    found = set()
-    for path in paths:
-        if local_path(path) is None:
-            continue
-        for candidate in find(path, (".json",)):
-            location = Path(candidate.location)
-            try:
-                if candidate.problem or not location.is_file():  # a pipe would be waited for
-                    continue
-                with location.open("rb") as file:
-                    head = file.read(_HEAD_BYTES)
-            except (OSError, ValueError):  # whoever looks for traces says so
-                continue
-            if is_bridge_metrics(head):
-                found.add(location)
-    return sorted(found, key=lambda path: (path.name, str(path)))
 
 
 def read_bridge_metrics(path: Path) -> BridgeMetrics:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -40,8 +40,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _WORDS: dict[str, tuple[type, ...]] = {"stage": (str,), "action": (str,), "window": (str, int), "host": (str,)}
 
-READ_OTHERWISE = "metrics or events of the device's software, which are read with the traces"
-"""Why a file is left out that is no trace and is read all the same."""
+_READ_OTHERWISE = "metrics or events of the device's software, which are read from a local disk"
 _REQUESTS = 16  # concurrent requests for heads of remote files
 _LATE_STEP_BYTES = 16 << 20  # torch 1.8 wrote steps behind the operators in them
 _BY_ORDER = "rank: order of names"
@@ -96,11 +95,26 @@ class Skipped(Struct, frozen=True):
         return "HP127" if self.runs else "HP180" if self.folder else "HP114" if self.explicit else "HP120"
 
 
+class Companion(Struct, frozen=True):
+    """A local file that is no trace and is read all the same: `metrics` of a device's bridge, `events` of a server."""
+
+    path: Path
+    kind: Literal["metrics", "events"]
+
+
 def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped]]:
     """Return the trace files under `paths` (files, directories, patterns, URLs) by path, and the skipped candidates.
 
     Raises NoTracesFoundError if no file is left.
     """
+    files, skipped, _ = search(paths)
+    if not files:
+        raise no_traces(paths, skipped)
+    return files, skipped
+
+
+def search(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped], list[Companion]]:
+    """Return what `discover` does, none if there is none, and the companions by name."""
     seen: set[str] = set()
     candidates = []
     for candidate in (found for given in paths for found in find(given, SUFFIXES)):
@@ -118,26 +132,30 @@ def discover(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped
         looked = list(map(_look, candidates))
     files = [found for found in looked if isinstance(found, TraceFile)]
     skipped = [found for found in looked if isinstance(found, Skipped)]
-    if not files:
-        where = ", ".join(shown(p) for p in paths)
-        if len(skipped) == 1 and skipped[0].explicit:
-            raise TraceFormatError(
-                f"{where}: {skipped[0].reason}",
-                path=where,
-                hint="check that it exists and that you may read it"
-                if skipped[0].unreadable
-                else "hpuprof reads PyTorch profiler traces: .json, .json.gz, .csv",
-            )
-        found = (
-            f"; {len(skipped)} candidates are not traces, first {skipped[0].path}: {skipped[0].reason}"
-            if skipped
-            else ""
+    beside = sorted(
+        (found for found in looked if isinstance(found, Companion)), key=lambda f: (f.path.name, str(f.path))
+    )
+    return sorted(_with_sure_hosts(files), key=lambda f: (f.name, f.path)), skipped, beside
+
+
+def no_traces(paths: Sequence[str | Path], skipped: Sequence[Skipped]) -> NoTracesFoundError | TraceFormatError:
+    """Return the error that paths without a trace are."""
+    where = ", ".join(shown(p) for p in paths)
+    if len(skipped) == 1 and skipped[0].explicit:
+        return TraceFormatError(
+            f"{where}: {skipped[0].reason}",
+            path=where,
+            hint="check that it exists and that you may read it"
+            if skipped[0].unreadable
+            else "hpuprof reads PyTorch profiler traces: .json, .json.gz, .csv",
         )
-        raise NoTracesFoundError(
-            f"no trace found in {where}{found or _seen(paths)}",
-            hint="give a directory with *.pt.trace.json[.gz] files",
-        )
-    return sorted(_with_sure_hosts(files), key=lambda f: (f.name, f.path)), skipped
+    found = (
+        f"; {len(skipped)} candidates are not traces, first {skipped[0].path}: {skipped[0].reason}" if skipped else ""
+    )
+    return NoTracesFoundError(
+        f"no trace found in {where}{found or _seen(paths)}",
+        hint="give a directory with *.pt.trace.json[.gz] files",
+    )
 
 
 def _seen(paths: Sequence[str | Path]) -> str:
@@ -173,14 +191,17 @@ def _with_sure_hosts(files: list[TraceFile]) -> list[TraceFile]:
     return out
 
 
-def _look(candidate: Found) -> TraceFile | Skipped:
+def _look(candidate: Found) -> TraceFile | Skipped | Companion:
     """Judge a candidate by its head."""
     location, name = candidate.location, candidate.name
     if candidate.problem:
         return Skipped(name, candidate.problem, explicit=True, folder=True, unreadable=True)
     try:
         head = read_head(location)
-        reason = READ_OTHERWISE if is_server_events(location) else _no_trace(head, location)
+        kind, local = _companion(head, location), local_path(location)
+        if kind and local is not None:
+            return Companion(local, kind)
+        reason = _READ_OTHERWISE if kind else _no_trace(head, location)
         if reason:
             return Skipped(name, reason, candidate.explicit or is_trace_name(base_name(location)))
         tail = read_tail(location)
@@ -205,6 +226,13 @@ def looks_like_trace(path: str) -> bool:
         return is_trace_name(base_name(path))
 
 
+def _companion(head: bytes, path: str) -> Literal["", "metrics", "events"]:
+    """Return which companion of traces a file is, if it is one."""
+    if is_gzip(path):
+        return ""
+    return "events" if is_server_events(path) else "metrics" if is_bridge_metrics(head) else ""
+
+
 def _no_trace(head: bytes, path: str) -> str:
     """Return why a file's first bytes rule out a trace; empty if it may be one."""
     if not head.strip():
@@ -216,8 +244,6 @@ def _no_trace(head: bytes, path: str) -> str:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if is_merged_timeline(text):
         return "a merged timeline; analyze its source traces instead"
-    if is_bridge_metrics(text):
-        return READ_OTHERWISE
     if _EVENTS_KEY.search(head) or _EVENT.search(head):
         return ""
     # A large header may hide the events; any other object is judged by reading it.

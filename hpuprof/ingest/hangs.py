@@ -9,7 +9,7 @@ import os
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -19,6 +19,17 @@ from hpuprof.naming import HANGS
 _LIMIT_BYTES = 64 << 20
 _SAME_HANG_NS = 600_000_000_000  # reports this far apart are of one hang
 _LIBRARIES = ("site-packages", "dist-packages", os.sep + "hpuprof" + os.sep)
+
+
+class _OfARank(Protocol):
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def time_ns(self) -> int: ...
+
+
+_Report = TypeVar("_Report", bound=_OfARank)
 
 
 class Frame(Struct, frozen=True):
@@ -109,23 +120,33 @@ class Hang(Struct, frozen=True):
 
 def read_hangs(paths: Iterable[str | Path]) -> tuple[list[Hang], list[str]]:
     """Return the reports of the last hang below local directories, one for each rank, and what cannot be read."""
-    found: dict[int, Hang] = {}
+    found, problems = last_reports(paths, ".hang", Hang, what="a hang", limit_bytes=_LIMIT_BYTES)
+    last = max((hang.time_ns for hang in found), default=0)
+    return [hang for hang in found if last - hang.time_ns < _SAME_HANG_NS], problems
+
+
+def last_reports(
+    paths: Iterable[str | Path], suffix: str, kind: type[_Report], *, what: str, limit_bytes: int
+) -> tuple[list[_Report], list[str]]:
+    """Return the last report of each rank below local directories, by rank, and what cannot be read.
+
+    `what`: that reports of this suffix are of.
+    """
+    found: dict[int, _Report] = {}
     problems = []
-    for path in reports_in(paths, ".hang"):
+    for path in _files(paths, suffix):
         try:
             with path.open("rb") as handle:
-                hang = msgspec.json.decode(handle.read(_LIMIT_BYTES), type=Hang)
+                report = msgspec.json.decode(handle.read(limit_bytes), type=kind)
         except (OSError, msgspec.DecodeError) as error:
-            problems.append(f"{path}: the report of a hang cannot be read: {error}")
+            problems.append(f"{path}: the report of {what} cannot be read: {error}")
             continue
-        if hang.rank not in found or found[hang.rank].time_ns < hang.time_ns:
-            found[hang.rank] = hang
-    last = max((hang.time_ns for hang in found.values()), default=0)
-    return [found[rank] for rank in sorted(found) if last - found[rank].time_ns < _SAME_HANG_NS], problems
+        if report.rank not in found or found[report.rank].time_ns < report.time_ns:
+            found[report.rank] = report
+    return [found[rank] for rank in sorted(found)], problems
 
 
-def reports_in(paths: Iterable[str | Path], suffix: str) -> list[Path]:
-    """Return the reports of one kind below local directories."""
+def _files(paths: Iterable[str | Path], suffix: str) -> list[Path]:
     found = set()
     for place in map(Path, paths):
         for root, folders, names in os.walk(place):

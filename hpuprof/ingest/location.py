@@ -17,8 +17,8 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from hpuprof.errors import MissingDependencyError, UsageError
-from hpuprof.files import install_protocol, open_regular
+from hpuprof.errors import InputError, MissingDependencyError, UsageError
+from hpuprof.files import cannot_read, install_protocol, open_regular, read_regular
 from hpuprof.messages import bare_address, one_line, without_secrets
 
 BLOCK_BYTES = 4 << 20
@@ -251,3 +251,11 @@ def _state_of(properties: dict[str, Any]) -> State:
         stamp = int(when * 1e9)
     # A time in words serves as well as a number: only changes count.
     return State(int(properties.get("size") or 0), stamp, tag or (when if isinstance(when, str) else ""))
+
+
+def read_here(path: Path) -> bytes:
+    """Return the content of a local file. Raises InputError for one that cannot be read."""
+    try:
+        return read_regular(path)
+    except OSError as error:
+        raise InputError(f"{shown(path)}: {cannot_read(error)}", hint="check the file and its permissions") from None

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct, field
 
-from hpuprof.ingest.hangs import reports_in
+from hpuprof.ingest.hangs import last_reports
 from hpuprof.naming import MEMORY
 
 _LIMIT_BYTES = 1 << 20
@@ -45,18 +44,7 @@ class OutOfMemory(Struct, frozen=True):
 
 def read_memory_reports(paths: Iterable[str | Path]) -> tuple[list[OutOfMemory], list[str]]:
     """Return the last report of each rank below local directories, and what cannot be read."""
-    found: dict[int, OutOfMemory] = {}
-    problems = []
-    for path in reports_in(paths, f"{MEMORY}.json"):
-        try:
-            with path.open("rb") as handle:
-                report = msgspec.json.decode(handle.read(_LIMIT_BYTES), type=OutOfMemory)
-        except (OSError, msgspec.DecodeError) as error:
-            problems.append(f"{path}: the report of memory that ran out cannot be read: {error}")
-            continue
-        if report.rank not in found or found[report.rank].time_ns < report.time_ns:
-            found[report.rank] = report
-    return [found[rank] for rank in sorted(found)], problems
+    return last_reports(paths, f"{MEMORY}.json", OutOfMemory, what="memory that ran out", limit_bytes=_LIMIT_BYTES)
 
 
 def memory_lines(reports: list[OutOfMemory]) -> list[str]:

@@ -7,19 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hpuprof.errors import InputError
-from hpuprof.files import cannot_read, read_regular
-from hpuprof.ingest.location import shown
+from hpuprof.ingest.location import read_here
 
 _MOST = 2**62
 
 
 def objects_of(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of an array, up to one that is cut. Raises InputError for a file that cannot be read."""
-    try:
-        text = read_regular(path).decode(errors="replace")
-    except OSError as error:
-        raise InputError(f"{shown(path)}: {cannot_read(error)}", hint="check the file and its permissions") from None
+    text = read_here(path).decode(errors="replace")
     decoder, at = json.JSONDecoder(), text.find("{")
     while at >= 0:
         try:

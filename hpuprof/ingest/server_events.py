@@ -7,14 +7,12 @@ vllm-gaudi; no file of hardware was seen.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from hpuprof.errors import InputError
-from hpuprof.ingest.listing import find
-from hpuprof.ingest.location import base_name, local_path, shown
+from hpuprof.ingest.location import base_name, shown
 from hpuprof.ingest.open_arrays import number, objects_of
 
 PHASES = ("prefill", "decode")
@@ -46,18 +44,6 @@ def is_server_events(path: str) -> bool:
     """Whether a file is named like the events of a server."""
     name = base_name(path)
     return name.startswith("server_events_") and name.endswith(".json")
-
-
-def find_server_events(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files among and below local paths, by name."""
-    found = {
-        Path(candidate.location)
-        for path in paths
-        if local_path(path) is not None
-        for candidate in find(path, (".json",))
-        if not candidate.problem and is_server_events(candidate.location) and Path(candidate.location).is_file()
-    }
-    return sorted(found, key=lambda path: (path.name, str(path)))
 
 
 def read_server_events(path: Path) -> ServerEvents:

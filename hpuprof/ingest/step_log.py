@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hpuprof.errors import InputError
-from hpuprof.files import cannot_read, read_regular
 from hpuprof.ingest.listing import find
-from hpuprof.ingest.location import local_path, shown
+from hpuprof.ingest.location import local_path, read_here, shown
 from hpuprof.step_log_format import (
     HEADER_BYTES,
     MAGIC,
@@ -84,10 +83,7 @@ def find_step_logs(paths: Sequence[str | Path]) -> list[Path]:
 
 def read_step_log(path: Path) -> LoggedSteps:
     """Read a log, also of a process that still writes it. Raises InputError for anything else."""
-    try:
-        raw = read_regular(path)
-    except OSError as error:
-        raise InputError(f"{shown(path)}: {cannot_read(error)}", hint="check the file and its permissions") from None
+    raw = read_here(path)
     if len(raw) < HEADER_BYTES or not raw.startswith(MAGIC):
         raise InputError(f"{shown(path)}: no log of steps", hint=f"{SUFFIX} files are written by hpuprof's recorder")
     version, _ = struct.unpack_from("<II", raw, len(MAGIC))

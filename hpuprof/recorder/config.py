@@ -105,6 +105,11 @@ class RecordConfig:
         )
 
     @property
+    def first_rank(self) -> int:
+        """The recorded rank that speaks and asks for all."""
+        return min(self.ranks or (0,))
+
+    @property
     def window_limit(self) -> int | None:
         """Most windows to record: `max_windows`, or our own limit for an endless plan. None: the plan ends itself."""
         if self.max_windows is None and (self.repeat == 0 or self.slow_step_factor is not None):

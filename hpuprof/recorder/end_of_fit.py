@@ -69,7 +69,7 @@ def _analyzed(engine: Engine, mine: list[Path]) -> Answered:
         alone = True
     elif not _answers(engine):
         alone = True
-        notes.append(f"This covers rank {rank} only; rank {_answering(engine)} reports on all ranks.")
+        notes.append(f"This covers rank {rank} only; rank {engine.config.first_rank} reports on all ranks.")
     else:
         missing = _wait(folders, ranks) if folders else []
         if sum(f.stat().st_size for folder in folders for f in folder.iterdir() if f.is_file()) > ANSWER_BYTES:
@@ -93,12 +93,8 @@ def _log(engine: Engine) -> Path:
     return Path(engine.dirpath) / engine.step_log
 
 
-def _answering(engine: Engine) -> int:
-    return min(engine.config.ranks or (0,))
-
-
 def _answers(engine: Engine) -> bool:
-    return engine.who.rank == _answering(engine)
+    return engine.who.rank == engine.config.first_rank
 
 
 def summary(answers: Answers, engines: list[Engine], *, rows: int = -1) -> str:

@@ -269,7 +269,7 @@ class Engine:
         """Idle, or start an extra window after a slow step; done when nothing can ask for one."""
         if self._watch is not None and not self._compares:
             self._compares = True
-            if self.blocks and self.who.rank == min(self.config.ranks or (0,)):  # one asks for all
+            if self.blocks and self.who.rank == self.config.first_rank:
                 self._watch.compare(median(ns / steps for ns, steps in self.blocks) / 1e9)
         if self._slow is None:
             self._done = self._watch is None

@@ -195,7 +195,7 @@ class Recording:
     def _hint(self) -> None:
         """Print on one rank where the files are, on stderr because stdout belongs to the program."""
         engine, written = self._engine, self._engine.written[self._hinted :]
-        if not written or engine.who.rank != min(engine.config.ranks or (0,)):
+        if not written or engine.who.rank != engine.config.first_rank:
             return
         self._hinted = len(engine.written)
         folders = sorted({w.path.rpartition("/")[0] for w in written})

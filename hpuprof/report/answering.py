@@ -349,11 +349,11 @@ def _largest(rows: Sequence[PlanRow], findings: Sequence[Finding], least: float 
 
 def _larger(rows: Sequence[PlanRow], taken: Sequence[PlanRow], findings: Sequence[Finding]) -> str:
     """Name a finding without an estimate that is more of the step than the whole plan saves; empty for none."""
-    saved = sum(row.gain_ns or 0.0 for row in taken) / (taken[0].before_ns or math.inf) if taken else 0.0
-    largest = _largest(rows, [f for f in findings if not f.caused_by], max(MOST, saved)) if taken else None
-    if largest is None:
+    if not taken:
         return ""
-    return f"Larger, without an estimate: {largest.evidence} ({largest.code})."
+    saved = sum(row.gain_ns or 0.0 for row in taken) / (taken[0].before_ns or math.inf)
+    largest = _largest(rows, [f for f in findings if not f.caused_by], max(MOST, saved))
+    return f"Larger, without an estimate: {largest.evidence} ({largest.code})." if largest else ""
 
 
 def _beyond(bound: str, rows: Sequence[PlanRow], taken: Sequence[PlanRow]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from hpuprof.analysis.bound import EXPOSED_COMMUNICATION, Bound
 from hpuprof.analysis.steps import MATTERS
-from hpuprof.families import NONE
 from hpuprof.model.durations import duration
 from hpuprof.model.kernel_names import readable
 from hpuprof.model.metrics import IDLE, Value
@@ -20,7 +19,7 @@ from hpuprof.report.checked_devices import never_checked
 from hpuprof.report.job_plan import KEEP_PACE, NOTHING, unit_of
 from hpuprof.report.model import Headline
 from hpuprof.report.rank_findings import DOING, doing, name_of
-from hpuprof.report.rule import Context
+from hpuprof.report.rule import Context, on_cpu_alone
 
 _WORDS = {
     "host": "Host-bound",
@@ -151,8 +150,7 @@ def _unknown(values: Mapping[str, Value], parts: Sequence[RankPartial]) -> tuple
     if busy is None and "operators_fraction" in phases:
         deciding = sorted(phases, key=lambda name: -phases[name])
         shares = [f"{_percent(phases[n])} {_PHASES[n]}" for n in deciding if phases[n] >= SMALLEST_SHARE]
-        launched = any(part.file.family != NONE or s.launches for part in parts for s in part.steps)
-        what = "The device was not recorded" if launched else "CPU-only recording"
+        what = "CPU-only recording" if on_cpu_alone(parts) else "The device was not recorded"
         return f"{what}: the step is {_listed(shares)}{_slowest(parts)}", deciding
     reasons = [d.text for code in _UNSOUND for part in parts for d in part.diagnostics if d.code == code]
     sentence = f"{_WORDS['unknown']}: {next(iter(reasons), 'no step has a length')}"

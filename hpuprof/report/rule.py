@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -39,17 +39,19 @@ class Context(Struct, frozen=True):
         return not any(part.file.workload in ("serving", "inference") for _, part in self.main)
 
     @property
+    def on_cpu_alone(self) -> bool:
+        """Whether nothing was launched on a device."""
+        return on_cpu_alone([part for _, part in self.main])
+
+    @property
     def stacks(self) -> bool:
         """Whether Python frames were recorded."""
         return any(name.startswith("python") for _, part in self.main for name in part.file.categories)
 
     def line(self, cause: Cause) -> str:
         """Return the line of the user's code in the longest idle time of a cause; empty without recorded stacks."""
-        spent: dict[str, float] = {}
-        for gap in (g for _, part in self.main for g in part.gaps if g.python_line and g.cause == cause.name.lower()):
-            name = str(gap.python_line).rpartition("/")[2]
-            spent[name] = spent.get(name, 0.0) + gap.dur_ns
-        return max(spent, key=lambda name: (spent[name], name), default="")
+        gaps = (g for _, part in self.main for g in part.gaps if g.python_line and g.cause == cause.name.lower())
+        return longest((str(gap.python_line).rpartition("/")[2], gap.dur_ns) for gap in gaps)[0]
 
     def value(self, name: str) -> float:
         """Return a headline value, 0 when unknown."""
@@ -100,6 +102,19 @@ class Rule(Struct, frozen=True, kw_only=True):
         if trains or not self.serving:
             return of_family.get(self.code, self.advice)
         return of_family.get(f"{self.code}:serving", self.serving)
+
+
+def on_cpu_alone(parts: Sequence[RankPartial]) -> bool:
+    """Whether nothing was launched on a device in some recordings."""
+    return all(part.file.family == NONE for part in parts) and not any(s.launches for p in parts for s in p.steps)
+
+
+def longest(times: Iterable[tuple[str, float]]) -> tuple[str, float]:
+    """Return the name with the most time in all, and that time; an empty name for none."""
+    spent: dict[str, float] = {}
+    for name, ns in times:
+        spent[name] = spent.get(name, 0) + ns
+    return max(spent.items(), key=lambda item: (item[1], item[0]), default=("", 0))
 
 
 def percent(value: float) -> str:

@@ -9,13 +9,12 @@ from typing import Any
 
 from hpuprof.analysis.bound import ALLOCATOR_FIRST, EXPOSED_COPY
 from hpuprof.analysis.device_time import is_low_precision
-from hpuprof.families import NONE
 from hpuprof.ingest.dialect_activities import copies_pageable, copies_within
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.durations import duration
 from hpuprof.model.kernel_names import readable
 from hpuprof.model.schema import CAUSE_CLAUSE, Cause
-from hpuprof.report.rule import Context, Found, Rule, percent
+from hpuprof.report.rule import Context, Found, Rule, longest, percent
 
 MOSTLY = 0.5
 """From this share of the copying on, one kind of copies decides what to do."""
@@ -57,12 +56,10 @@ def _on_the_cpu(context: Context, limit: float) -> Found | None:
     share, cause = context.idle.get(Cause.CPU_OPERATOR, 0.0), Cause.CPU_OPERATOR.name.lower()
     if share < limit:
         return None
-    idle: dict[str, float] = {}
-    for row in (r for _, part in context.main for r in part.gap_operators if r.cause == cause):
-        idle[row.host_row] = idle.get(row.host_row, 0.0) + row.idle_ns
-    longest = max(idle, key=lambda name: (idle[name], name), default="")
+    rows = (r for _, part in context.main for r in part.gap_operators if r.cause == cause)
+    name, _ = longest((row.host_row, row.idle_ns) for row in rows)
     line = context.line(Cause.CPU_OPERATOR)
-    named = (f", most in {longest}" if longest else "") + (f" ({line})" if line else "")
+    named = (f", most in {name}" if name else "") + (f" ({line})" if line else "")
     return Found(f"the device sat idle {percent(share)} of the step {CAUSE_CLAUSE[Cause.CPU_OPERATOR]}{named}", share)
 
 
@@ -200,13 +197,11 @@ def _idle_rule(code: str, causes: Cause | tuple[Cause, ...], during: str, *, lim
 # the script fixes it, 10 % where the fix takes more work.
 def _one_kernel(context: Context, limit: float) -> Found | None:
     wall = sum(s.wall_ns for _, part in context.main for s in part.steps if s.steady)
-    time: dict[str, int] = {}
-    for row in (r for _, part in context.main for r in part.kernels if r.kind == "compute"):
-        time[row.name] = time.get(row.name, 0) + row.total_ns
-    longest = max(time, key=lambda name: (time[name], name), default="")
-    if not wall or time.get(longest, 0) < limit * wall:
+    kernels = [r for _, part in context.main for r in part.kernels]
+    name, time = longest((r.name, r.total_ns) for r in kernels if r.kind == "compute")
+    if not wall or time < limit * wall:
         return None
-    rows = [r for _, part in context.main for r in part.kernels if r.name == longest]
+    rows = [r for r in kernels if r.name == name]
     operators = {r.operator for r in rows}
     known = [
         (r.device_per_step_ns, r.roofline_fraction)
@@ -218,47 +213,40 @@ def _one_kernel(context: Context, limit: float) -> Found | None:
     reached = sum(ns * of for ns, of in known) / total if total else None
     if reached is not None and reached >= AT_THE_ROOF:
         return None
-    share = time[longest] / wall
+    share = time / wall
     each = median(r.p50_ns for r in rows)
     runs = sum(r.count_per_step for r in rows) / len(rows)
     count = f"{runs:,.0f} run{'s' * (runs >= 1.5)} of {duration(each)}"
-    evidence = f"{readable(longest)} takes {percent(share)} of the step, {count}"
+    evidence = f"{readable(name)} takes {percent(share)} of the step, {count}"
     if reached is not None:
         evidence += f", at {percent(reached)} of what the device could do"
     return Found(evidence, share * (1.0 - (reached or 0.0)))
 
 
-def _on_cpu_alone(context: Context) -> bool:
-    """Whether nothing was launched on a device."""
-    parts = [part for _, part in context.main]
-    return all(part.file.family == NONE for part in parts) and not any(s.launches for p in parts for s in p.steps)
-
-
 def _no_operator(context: Context, limit: float) -> Found | None:
     share = context.value("no_operator_fraction")
-    if share < limit or context.across.waits or not _on_cpu_alone(context):
+    if share < limit or context.across.waits or not context.on_cpu_alone:
         return None
     return Found(f"for {percent(share)} of the step no operator ran", share)
 
 
 def _one_operator(context: Context, limit: float) -> Found | None:
     """Find the operator that computes longest by itself, where all of them compute on the CPU."""
-    if not _on_cpu_alone(context):
+    if not context.on_cpu_alone:
         return None
     parts = [part for _, part in context.main]
     steps = [s for part in parts for s in part.steps]
     wall = sum(s.wall_ns for s in steps if s.steady)
-    time: dict[str, int] = {}
-    for row in (r for part in parts for r in part.operators if not r.name.startswith("c10d::")):  # waits for ranks
-        time[row.name] = time.get(row.name, 0) + row.host_self_ns
-    longest = max(time, key=lambda name: (time[name], name), default="")
-    if not wall or time.get(longest, 0) < limit * wall:
+    operators = [r for part in parts for r in part.operators]
+    # Those of torch.distributed wait for other ranks.
+    name, time = longest((r.name, r.host_self_ns) for r in operators if not r.name.startswith("c10d::"))
+    if not wall or time < limit * wall:
         return None
-    rows = [r for part in parts for r in part.operators if r.name == longest]
+    rows = [r for r in operators if r.name == name]
     calls = sum(r.count_per_step for r in rows) / len(rows)
     count = f"{calls:,.0f} call{'s' * (calls >= 1.5)} of {duration(median(r.host_p50_ns for r in rows))}"
-    share = time[longest] / wall
-    return Found(f"{readable(longest)} takes {percent(share)} of the step by itself, {count}", share)
+    share = time / wall
+    return Found(f"{readable(name)} takes {percent(share)} of the step by itself, {count}", share)
 
 
 STEP_RULES: tuple[Rule, ...] = (

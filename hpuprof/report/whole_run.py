@@ -15,7 +15,7 @@ from hpuprof.analysis.step_groups import LOADING
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import InputError
 from hpuprof.ingest.bridge_metrics import read_bridge_metrics
-from hpuprof.ingest.discover import Skipped
+from hpuprof.ingest.discover import Companion, Skipped
 from hpuprof.ingest.server_events import read_server_events
 from hpuprof.ingest.step_log import LoggedSteps, read_step_log
 from hpuprof.model.durations import duration
@@ -62,13 +62,10 @@ class WholeRun(msgspec.Struct, frozen=True):
         return answered(data)
 
 
-def whole_run(paths: Sequence[Path], metrics: Sequence[Path] = (), events: Sequence[Path] = ()) -> WholeRun:
-    """Read the logs and measure the newest run of each rank and loop; and what the device's software counted.
-
-    `metrics`: of the device's bridge; `events`: of a server.
-    """
+def whole_run(paths: Sequence[Path], beside: Sequence[Companion] = ()) -> WholeRun:
+    """Read the logs and measure the newest run of each rank and loop; and what the device's software counted."""
     logs: list[LoggedSteps] = []
-    diagnostics = [*_of_the_bridge(metrics), *_of_the_server(events)]
+    diagnostics = list(_of_the_software(beside))
     for path in paths:
         try:
             log = read_step_log(path)
@@ -124,16 +121,15 @@ def _pauses(of_ranks: Sequence[tuple[int, RunPause]]) -> tuple[Pause, ...]:
 
 def combine_nothing(skipped: Sequence[Skipped], run: WholeRun, table_rows: int) -> ReportData:
     """Return the report of a run without traces. Raises InputError when no log holds a step."""
-    counted = [d for d in run.diagnostics if d.code in _COUNTED]
-    if counted and not run.runs:
-        data = run.added(combine([], [], skipped, version=__version__, table_rows=table_rows))
-        sentence = f"{DIAGNOSTICS[counted[0].code].title}, without traces: {counted[0].text}."
-        headline = msgspec.structs.replace(data.headline, sentence=sentence, bound_sentence="")
-        return answered(msgspec.structs.replace(data, headline=headline))
-    if not run.runs:
+    counted = next((d for d in run.diagnostics if d.code in _COUNTED), None)
+    if not run.runs and counted is None:
         problem = next((d.text for d in run.diagnostics), "the logs of steps hold no step")
         raise InputError(problem, hint="record a run that trains for some steps")
     data = run.added(combine([], [], skipped, version=__version__, table_rows=table_rows))
+    if not run.runs and counted is not None:
+        sentence = f"{DIAGNOSTICS[counted.code].title}, without traces: {counted.text}."
+        headline = msgspec.structs.replace(data.headline, sentence=sentence, bound_sentence="")
+        return answered(msgspec.structs.replace(data, headline=headline))
     lead = max(run.runs, key=lambda row: row.clean_steps)
     ranks = len({row.rank for row in run.runs})
     headline = msgspec.structs.replace(
@@ -149,42 +145,44 @@ _COUNTED = ("HP188", "HP189", "HP192", "HP193")
 _MOST_OPERATORS = 5
 
 
-def _of_the_bridge(paths: Sequence[Path]) -> Iterator[DiagnosticRow]:
-    """Say what the device's bridge counted in each process."""
-    for path in paths:
+def _of_the_software(beside: Sequence[Companion]) -> Iterator[DiagnosticRow]:
+    """Say what the device's software wrote next to the traces."""
+    for file in beside:
         try:
-            found = read_bridge_metrics(path)
+            yield from _SAID[file.kind](file.path)
         except InputError as error:
-            yield DiagnosticRow.of("HP114", error.message, path=path.name)
-            continue
-        counted = [f"{found.graphs:,} graphs compiled in {found.compile_us / 1e6:,.3g} s"]
-        counted += [f"{found.cache_misses:,} recipes not in the cache"] if found.cache_misses else []
-        counted += [f"device memory defragmented {found.defragmentations:,} times"] if found.defragmentations else []
-        yield DiagnosticRow.of("HP188", f"rank {found.rank}: {', '.join(counted)}", path=path.name)
-        if found.fallbacks:
-            total = sum(count for _, count in found.fallbacks)
-            most = ", ".join(f"{name} {count:,}" for name, count in found.fallbacks[:_MOST_OPERATORS])
-            text = f"rank {found.rank}: {total:,} calls of {len(found.fallbacks)} operators ran on the CPU: {most}"
-            yield DiagnosticRow.of("HP189", text, total, path=path.name)
+            yield DiagnosticRow.of("HP114", error.message, path=file.path.name)
 
 
-def _of_the_server(paths: Sequence[Path]) -> Iterator[DiagnosticRow]:
+def _of_the_bridge(path: Path) -> Iterator[DiagnosticRow]:
+    """Say what the device's bridge counted in a process."""
+    found = read_bridge_metrics(path)
+    counted = [f"{found.graphs:,} graphs compiled in {found.compile_us / 1e6:,.3g} s"]
+    counted += [f"{found.cache_misses:,} recipes not in the cache"] if found.cache_misses else []
+    counted += [f"device memory defragmented {found.defragmentations:,} times"] if found.defragmentations else []
+    yield DiagnosticRow.of("HP188", f"rank {found.rank}: {', '.join(counted)}", path=path.name)
+    if found.fallbacks:
+        total = sum(count for _, count in found.fallbacks)
+        most = ", ".join(f"{name} {count:,}" for name, count in found.fallbacks[:_MOST_OPERATORS])
+        text = f"rank {found.rank}: {total:,} calls of {len(found.fallbacks)} operators ran on the CPU: {most}"
+        yield DiagnosticRow.of("HP189", text, total, path=path.name)
+
+
+def _of_the_server(path: Path) -> Iterator[DiagnosticRow]:
     """Say what a server's phases took, how much of its batches was padding, and what it compiled while it served."""
-    for path in paths:
-        try:
-            found = read_server_events(path)
-        except InputError as error:
-            yield DiagnosticRow.of("HP114", error.message, path=path.name)
-            continue
-        said = [
-            f"{phase.name}: {phase.count:,} of {duration(1000 * phase.total_us / phase.count)} on average"
-            for phase in found.phases
-        ]
-        said += [f"{percent(found.padding)} of the decoded batches is padding"] if found.padding is not None else []
-        yield DiagnosticRow.of("HP192", "; ".join(said), path=path.name)
-        if found.compiled:
-            text = f"graphs compiled after the warm-up: {found.compiled:,}, {found.compile_us / 1e6:,.3g} s in all"
-            yield DiagnosticRow.of("HP193", text, found.compiled, path=path.name)
+    found = read_server_events(path)
+    said = [
+        f"{phase.name}: {phase.count:,} of {duration(1000 * phase.total_us / phase.count)} on average"
+        for phase in found.phases
+    ]
+    said += [f"{percent(found.padding)} of the decoded batches is padding"] if found.padding is not None else []
+    yield DiagnosticRow.of("HP192", "; ".join(said), path=path.name)
+    if found.compiled:
+        text = f"graphs compiled after the warm-up: {found.compiled:,}, {found.compile_us / 1e6:,.3g} s in all"
+        yield DiagnosticRow.of("HP193", text, found.compiled, path=path.name)
+
+
+_SAID = {"metrics": _of_the_bridge, "events": _of_the_server}
 
 
 def _windows_apart(runs: Sequence[RunStepsRow]) -> list[DiagnosticRow]:

@@ -90,7 +90,7 @@ def test_paths_that_only_workers_have_are_found_there(samples, shared_cluster, m
     def blind(paths):
         raise InputError("no such file or directory")
 
-    real = run.discover
+    real = run.search
     asked = []
 
     class Workers:
@@ -104,7 +104,7 @@ def test_paths_that_only_workers_have_are_found_there(samples, shared_cluster, m
             future.set_result(real(*arguments) if work is blind else work(*arguments))
             return future
 
-    monkeypatch.setattr(run, "discover", blind)
+    monkeypatch.setattr(run, "search", blind)
     assert hpuprof.load(samples / RANKS, executor=Workers()).ranks == list(range(8))
     assert asked == [blind]
     with pytest.raises(InputError):

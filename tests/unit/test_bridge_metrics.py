@@ -13,7 +13,8 @@ from click.testing import CliRunner
 import hpuprof
 from hpuprof.cli.main import cli
 from hpuprof.errors import InputError
-from hpuprof.ingest.bridge_metrics import BridgeMetrics, find_bridge_metrics, read_bridge_metrics
+from hpuprof.ingest.bridge_metrics import BridgeMetrics, read_bridge_metrics
+from hpuprof.ingest.discover import Companion, search
 from hpuprof.ingest.server_events import Phase, ServerEvents, read_server_events
 
 
@@ -37,7 +38,7 @@ def write(folder: Path, *objects: dict[str, Any], name: str = "metrics-rank3.jso
 @pytest.mark.parametrize("end", ["\n]", "", ",\n", ',\n{"metric_name":"memory_defrag'])
 def test_the_last_totals_count_also_while_the_process_lives(tmp_path: Path, end: str):
     path = write(tmp_path, FIRST, FALLBACKS, LAST, MOVED, CACHE, end=end)
-    assert find_bridge_metrics([tmp_path]) == [path]
+    assert search([tmp_path]) == ([], [], [Companion(path, "metrics")])
     assert read_bridge_metrics(path) == BridgeMetrics(
         name=path.name,
         rank=3,
@@ -63,6 +64,22 @@ def test_the_file_alone_is_an_input(tmp_path: Path):
     text = " ".join(result.stdout.split())
     assert "What the device's bridge counted, without traces: rank 3: 3 graphs compiled in 0.0612 s." in text
     assert "HP189 Operators fall back to the CPU" in text
+
+
+def test_so_it_is_by_its_own_name(tmp_path: Path):
+    path = write(tmp_path, LAST)
+    assert hpuprof.analyze(path).data.answer.bound_sentence.startswith("What the device's bridge counted")
+
+
+def test_workers_are_asked_for_what_is_not_here(tmp_path: Path):
+    """What lies next to traces is looked for with them, and no sooner."""
+
+    class Workers:
+        def submit(self, *asked: Any) -> Any:
+            raise RuntimeError(f"asked for {asked[1]}")
+
+    with pytest.raises(RuntimeError, match=r"asked for .*nowhere"):
+        hpuprof.analyze(tmp_path / "nowhere", executor=Workers())
 
 
 def test_it_lies_with_the_traces_and_is_no_lost_file(tmp_path: Path, samples: Path):
