@@ -62,7 +62,8 @@ def _products_on_cpu(trace: Trace) -> bool:
     products = np.flatnonzero(trace.host_named(PRODUCTS.__contains__))
     inner = np.flatnonzero(trace.host_named(RESOLVED.__eq__))
     span = trace.end_ns + 1  # tracks one behind the other
-    at = np.sort(host.track[inner] * span + host.start[inner])
-    low, high = (host.track[products] * span + when[products] for when in (host.start, host.end))
+    track = host.track.astype(np.int64)
+    at = np.sort(track[inner] * span + host.start[inner])
+    low, high = (track[products] * span + when[products] for when in (host.start, host.end))
     holds = np.searchsorted(at, high, side="right") > np.searchsorted(at, low)
     return len(products) >= ENOUGH and bool(holds.all())
