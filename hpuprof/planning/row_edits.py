@@ -43,6 +43,11 @@ def without_work(model: LaunchModel, calls: Mask, *, left: float = 0.0) -> Launc
     return replace(model, schedule=replace(schedule, calls=cheaper).reweighted(**shorter))
 
 
+def without_cost(model: LaunchModel, calls: Mask) -> LaunchModel:
+    """Let calls cost the host nothing; their rows and the work before them stay."""
+    return replace(model, schedule=replace(model.schedule, calls=model.schedule.calls.free(calls)))
+
+
 def first_after(rows: Ints, calls: Ints, of: Ints) -> Ints:
     """Return for each call the first of some rows launched after it, -1 for none.
 

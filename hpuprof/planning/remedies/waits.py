@@ -9,11 +9,13 @@ import numpy as np
 
 from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.workload import INFERENCE, SERVING, workload
+from hpuprof.ingest.dialect_activities import copies_pageable
 from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.intervals import measure
 from hpuprof.planning.cpu_work import CpuWork
 from hpuprof.planning.lazy_actions import Actions, reads
 from hpuprof.planning.remedy import Change, Effort, Remedy
-from hpuprof.planning.row_edits import scaled
+from hpuprof.planning.row_edits import scaled, without_cost
 from hpuprof.planning.situation import Group, ProgramCalls, Situation
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.recipe_model import RecipeModel
@@ -25,6 +27,11 @@ DECIDES_SHAPES = ("aten::nonzero", "aten::masked_select", "aten::unique", "aten:
 PINNED_LEFT = (0.4, 1.0)
 """Share of the time of a copy from pageable memory that one from pinned memory takes: 0.40 (a notebook's card) and 0.87
 (a desktop's) in NVIDIA's "How to Optimize Data Transfers in CUDA C/C++"; none is saved at worst."""
+STAGED = 0.5
+"""Share of a copy's time for which its call must last alongside it to be the one that moves the data: into and out of a
+buffer that the driver pinned, piece by piece. By judgment; a call that only hands the copy over is gone before it."""
+MOSTLY = 0.5
+"""Share of the waits from which all of them together are called the allocator's; by judgment."""
 MOST_OF_A_VALUE = 1 << 16
 """Bytes up to which what is read is a value to decide or log by, and can stay on the device. By judgment: 16,000
 numbers; more of them are wanted on the host, so that the copy stays and only the wait can go."""
@@ -35,15 +42,21 @@ def _gone(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel:
     return model.without_waits(calls, free=free)
 
 
-def _pinned(model: StepModel, level: float, *, calls: Mask, free: bool) -> StepModel:
-    """Copy from pinned memory: no one waits, and the copy takes less time."""
+def _pinned(model: StepModel, level: float, *, calls: Mask, copied: Mask, staged: Mask, free: bool) -> StepModel:
+    """Copy from or to pinned memory: no one waits or moves the data, and the copy takes less time.
+
+    `copied`: rows that may be faster; `staged`: calls that move the data.
+    """
     assert isinstance(model, LaunchModel)
     program, (low, high) = model.program, PINNED_LEFT
-    copied = calls[program.call]
+    mine = calls[program.call]
     for call in np.flatnonzero(calls).tolist():
-        copied[program.targets.get(call, [])] = True
-    copied &= program.upload[program.call]
-    return scaled(model, copied, low + (high - low) * level).without_waits(calls, free=free)
+        mine[program.targets.get(call, [])] = True
+    mine &= copied
+    moving = np.zeros(len(calls), dtype=bool)
+    moving[program.call[mine]] = True
+    faster = without_cost(scaled(model, mine, low + (high - low) * level), moving & staged)
+    return faster.without_waits(calls, free=free)
 
 
 def _unread(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel:
@@ -74,7 +87,7 @@ def _changes(of: ProgramCalls, calls: Mask, *, free: bool, edit: Callable[..., S
             group.per_step,
             partial(edit, calls=group.calls, free=free),
             None if free else partial(edit, calls=group.calls, free=True),
-            uncertain=edit is _pinned,
+            uncertain=edit not in (_gone, _unread),
             touches=group.calls,
         )
 
@@ -93,7 +106,10 @@ def find_results(situation: Situation) -> Iterator[Change]:
     """Find reads of what the step was computed for, which cannot be dropped."""
     of = situation.calls
     if of is not None:
-        yield from _changes(of, _results(of), free=False)
+        trace = of.view.trace
+        pageable = trace.named(copies_pageable)[trace.device.name[of.program.device_row]]
+        pinned = partial(_pinned, copied=pageable, staged=np.zeros(len(of.phase), dtype=bool))
+        yield from _changes(of, _results(of), free=False, edit=pinned if pageable.any() else _gone)
 
 
 def _reads(of: ProgramCalls) -> Mask:
@@ -136,25 +152,48 @@ def find_synchronisation(situation: Situation) -> Iterator[Change]:
     A model without calls knows all waits for the device together, reads among them.
     """
     of = situation.calls
-    if of is None and situation.model.never_waiting() is not None:
+    if of is None and _allocating(situation) < MOSTLY and situation.model.never_waiting() is not None:
         yield Change("all waits, .item() too", None, _never, mends=("HP203", "HP215"))
     if of is not None:
         yield from _changes(of, of.waiting & of.of(HostCallKind.WAIT) & (of.completes == 0), free=True)
 
 
 def find_uploads(situation: Situation) -> Iterator[Change]:
-    """Find copies to the device that return only when they are done, or are waited for in the same operator."""
+    """Find copies to the device whose calls return only when the data is moved, or that their operator waits for."""
     of = situation.calls
     if of is not None:
-        copies = of.of(HostCallKind.UPLOAD) | (of.completes == HostCallKind.UPLOAD)
-        yield from _changes(of, of.waiting & copies, free=False, edit=_pinned)
+        copies, staged = of.of(HostCallKind.UPLOAD) | (of.completes == HostCallKind.UPLOAD), _staged(of)
+        edit = partial(_pinned, copied=of.program.upload[of.program.call], staged=staged)
+        yield from _changes(of, (of.waiting & copies) | staged, free=False, edit=edit)
+
+
+def _staged(of: ProgramCalls) -> Mask:
+    """Mark the uploads whose calls move the data themselves, for `STAGED` of the copy's time and more."""
+    program = of.program
+    call, start, end = program.call, program.start, program.start + program.dur
+    alongside = np.minimum(program.end[call], end) - np.maximum(program.begin[call], start)
+    found = np.zeros(len(program.row), dtype=bool)
+    found[call[program.upload[call] & (alongside > 0) & (alongside >= STAGED * program.dur)]] = True
+    return found & ~of.waiting
 
 
 def find_allocations(situation: Situation) -> Iterator[Change]:
-    """Find calls in which device memory is allocated or freed in the steps."""
+    """Find calls in which device memory is allocated or freed in the steps.
+
+    A model without calls knows all waits together: they are the allocator's where most of their time is.
+    """
     of = situation.calls
+    if of is None and (share := _allocating(situation)) >= MOSTLY and situation.model.never_waiting() is not None:
+        yield Change(f"all waits, {share:.0%} of them to allocate or free".replace("%", " %"), None, _never)
     if of is not None:
         yield from _changes(of, of.of(HostCallKind.ALLOCATION), free=True)
+
+
+def _allocating(situation: Situation) -> float:
+    """Return the allocator's share of the time for which the host waits in the steps, data loading left out."""
+    model, blocked = situation.model, situation.view.hosts.blocked_by
+    waits = {name: float(measure(blocked[name], model.low, model.high).sum()) for name in blocked if name != "loader"}
+    return waits["alloc"] / max(1.0, sum(waits.values()))
 
 
 _NEEDS = "A recording in which device rows are linked to their launches."
@@ -183,7 +222,7 @@ RESULTS = Remedy(
     "    if pending is not None:\n        deliver(pending.cpu())\n    pending = result",
     costs="Each result comes a batch later; device memory for a second batch. A server that has no next request in "
     "time gains nothing.",
-    unknown="Nothing: the copy stays, the wait goes.",
+    unknown="How fast the copy then is, where it went to pageable memory: 0.4 of its time to all of it; the wait goes.",
     needs=_NEEDS,
     effort=Effort.FEW_LINES,
     find=find_results,

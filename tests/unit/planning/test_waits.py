@@ -6,6 +6,7 @@ import pytest
 from builder import TraceBuilder
 from remedy_bench import Bench
 
+import hpuprof
 from hpuprof.planning.remedies.waits import READS, RESULTS, SYNCHRONIZATION, UPLOADS
 
 
@@ -42,6 +43,64 @@ def test_an_upload_that_no_longer_waits_still_copies(tmp_path):
     (change,) = bench.changes
     took = [float(change.edit(bench.model, level).schedule.rows.dur.min()) for level in (0.0, 1.0)]
     assert took == pytest.approx([0.4 * 2000, 2000])  # from pinned memory, as fast as anybody measured, or as now
+
+
+def staging(copy: str, call_dur: float) -> TraceBuilder:
+    """Steps of 400 µs: a call of some length copies for 100 from its begin on, then 100 µs of kernel are launched."""
+    out = TraceBuilder()
+    for step in range(5):
+        begin = 400.0 * step
+        out.step(step, begin, 400)
+        out.host("aten::copy_", begin + 5, 110)
+        call = {"call": "cudaMemcpyAsync", "call_dur": call_dur, "cat": "gpu_memcpy", "bytes": 1 << 20}
+        out.kernel(f"Memcpy {copy}", begin + 12, 100, launch=begin + 10, **call)
+        out.host("aten::mm", begin + 150, 20)
+        out.kernel("gemm", begin + 160, 100, launch=begin + 155, call_dur=4)
+        out.host("cudaDeviceSynchronize", begin + 180, 85, cat="cuda_runtime")
+        out.host("aten::mul_backward", begin + 300, 5)
+    return out
+
+
+def test_an_upload_whose_call_moves_the_data_costs_the_host_nothing_from_pinned_memory(tmp_path):
+    """The call returns 5 µs before the copy is done: it waits for nothing, and moved the data all the same."""
+    bench = Bench.of(staging("HtoD (Pageable -> Device)", 97), UPLOADS, tmp_path)
+    assert bench.now == pytest.approx(400, abs=1)
+    (change,) = bench.changes
+    assert bench.with_it() == pytest.approx(400 - 97, abs=2)
+    assert float(change.edit(bench.model, 0.0).schedule.rows.dur.min()) == pytest.approx(0.4 * 100_000)
+
+
+def test_a_call_that_only_hands_a_copy_over_moves_no_data(tmp_path):
+    assert not Bench.of(staging("HtoD (Pinned -> Device)", 6), UPLOADS, tmp_path).changes
+
+
+def test_a_result_read_into_pinned_memory_may_be_copied_faster(tmp_path):
+    for copy, left in (("DtoH (Device -> Pageable)", 0.4), ("DtoH (Device -> Pinned)", 1.0)):
+        bench = Bench.of(staging(copy, 104), RESULTS, tmp_path)
+        (change,) = bench.changes
+        rows = bench.model.schedule.rows
+        assert float((change.edit(bench.model, 0.0).schedule.rows.dur / rows.dur).min()) == pytest.approx(left)
+        assert change.uncertain == (left < 1.0)
+
+
+def test_all_waits_are_the_allocators_where_most_of_them_are(tmp_path):
+    """Rows without links: the host waits for 80 µs of a step of 200, in frees or in a synchronization."""
+    found = {}
+    for call in ("cudaFree", "cudaDeviceSynchronize"):
+        out = TraceBuilder()
+        for step in range(6):
+            begin = 200.0 * step
+            out.step(step, begin, 200).host("aten::mm", begin + 5, 90)
+            for k in range(4):
+                out.host("cudaLaunchKernel", begin + 10 + 20 * k, 4, cat="cuda_runtime")
+                out.device("gemm", begin + 20 + 20 * k, 15)
+            out.host(call, begin + 110, 80, cat="cuda_runtime")
+        report = hpuprof.analyze(out.write(tmp_path / f"{call}.json"), step_time="190us", jobs=1, cache="off")
+        found[call] = {row.remedy: row.where for row in report.data.plan if row.alone_ns is not None}
+    assert found["cudaFree"]["allocations"] == "all waits, 100 % of them to allocate or free"
+    assert found["cudaDeviceSynchronize"]["synchronisation"] == "all waits, .item() too"
+    assert not set(found["cudaFree"]) & {"synchronisation"}
+    assert not set(found["cudaDeviceSynchronize"]) & {"allocations"}
 
 
 def synchronizing(call: str) -> TraceBuilder:
