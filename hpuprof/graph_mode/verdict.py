@@ -37,7 +37,7 @@ from hpuprof.graph_mode.refusals import (
     without_device,
 )
 from hpuprof.graph_mode.snippets import code_for
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, percentiles
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import (
     Bounds,
@@ -59,6 +59,8 @@ AROUND, UP_TO = 0.02, 0.10
 DECIDES = 0.3
 """If the probability of a gain changes by this between low and high profiling cost, the missing step time decides."""
 NEAR = 0.01  # step times within this, relative, are equal: the simpler option wins
+BLOCKED = 2.0
+"""What a gain is divided by where obstacles must go first: twice as much is worth that. By judgment."""
 _SIMPLEST = ("model", "modules", "module", "optimizer", "forward+backward", "step")
 
 
@@ -251,17 +253,28 @@ def _fastest_ns(candidates: list[Candidate], group: Candidate) -> float:
 def _best(ranked: list[Candidate]) -> Candidate:
     """Return what to recommend: the first candidate that can be captured as it is.
 
-    If that one is not sure to pay, but a candidate about as fast, or a blocked one, is: that one.
+    If that one is not sure to pay, but a candidate about as fast, or a blocked one, is: that one. A blocked one that
+    gains `BLOCKED` times as much comes before either. Without waits of the step more would be gained, by less waiting.
     """
 
     def pays(candidate: Candidate) -> bool:
         return float(np.mean(candidate.speedup > GAIN)) >= SURE
 
     kept = [c for c in ranked if not c.key.drops_sync] or ranked
-    if pays(kept[0]):
-        return kept[0]
     near = (1 + NEAR) * min(c.median_ns for c in kept if c.needs_changes == kept[0].needs_changes)
-    return next((c for c in kept if pays(c) and (c.blocked_by or c.median_ns <= near)), kept[0])
+    first = next((c for c in kept if pays(c) and (c.blocked_by or c.median_ns <= near)), kept[0])
+    first = kept[0] if pays(kept[0]) else first
+    blocked = [c for c in kept if c.blocked_by and pays(c)]
+    most = max(map(_worth, blocked), default=0.0)
+    if first.blocked_by or most <= max(0.0, BLOCKED * _worth(first)):
+        return first
+    return next(c for c in blocked if _worth(c) >= (1 - NEAR) * most)
+
+
+def _worth(candidate: Candidate) -> float:
+    """Return what a candidate gains of the step time: the mean of its sure part and its median [ns]."""
+    sure, middle = (float(x) for x in percentiles(candidate.base_ns - candidate.step_ns, [5.0, 50.0]))
+    return (max(sure, 0.0) + middle) / 2
 
 
 def _simplicity(candidate: Candidate, fastest: float) -> int:
@@ -274,8 +287,7 @@ def _simplicity(candidate: Candidate, fastest: float) -> int:
 def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *, code: bool) -> GraphMode | None:
     """Answer with the best candidate: its gain, its evidence, its code; None where its gain is no number."""
     lead, first, best = job.lead, job.first, _best(ranked)
-    if not best.needs_changes:
-        ranked = [best, *(c for c in ranked if c is not best)]
+    ranked = [best, *(c for c in ranked if c is not best)]
     chosen = _option_row(job, best, ranked, statuses)
     if chosen is None:
         return None

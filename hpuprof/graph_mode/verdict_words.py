@@ -128,7 +128,8 @@ def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: fl
         least = f" ({_times(s.low)} at least)" if _times(s.low) != _times(s.high) else ""
         runs = f"the step would run at most {_times(s.high)} as fast{least}"
     there = replayed_already(lead)
-    with_graphs = f"with graph mode for {what_is_captured(best.region)}, {runs}"
+    gone = " without its waits" if best.drops_sync else ""
+    with_graphs = f"with graph mode for {what_is_captured(best.region)}{gone}, {runs}"
     if verdict == "yes":
         times = f"from {duration(base)} to {duration(best.step_time_ns.median)}"
         return f"Yes: {with_graphs}, {times}{there}."

@@ -265,6 +265,31 @@ def test_where_only_a_blocked_option_pays_the_verdict_is_not_yet(part):
     assert not any("could be captured" in line for line in graph.evidence)
 
 
+def test_a_blocked_option_that_gains_twice_as_much_comes_first(part):
+    """Of a step of 10 ms, 2 are gained as it is; 3.9, or 4.1, once the obstacle is gone."""
+    found = {}
+    for faster in (1 / 0.61, 1 / 0.59):
+        both = prediction(option(1.25, 1.25, "module:Encoder_0"), option(faster, faster, "module:Decoder_0"))
+        graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
+        found[graph.region] = graph.verdict
+    assert found == {"module:Encoder_0": "yes", "module:Decoder_0": "not yet"}
+
+
+def test_a_blocked_option_that_is_not_sure_to_pay_does_not_come_first(part):
+    both = prediction(option(1.01, 1.01, "module:Encoder_0"), option(0.97, 1.12, "module:Decoder_0"))
+    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
+    assert (graph.verdict, graph.region) == ("no", "module:Encoder_0")
+
+
+def test_the_recommended_option_stands_first_where_all_are_blocked(part):
+    """With its waits gone, too, a step gains more; what is recommended keeps them, and what is played is that."""
+    plain, gone = option(1.5, 1.5, "step"), option(1.9, 1.9, "step", drops_sync=True)
+    row = msgspec.structs.replace(blocking("Decoder_0"), modules=[], module="")
+    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=prediction(plain, gone), obstacles=[row])])
+    assert [(o.region, o.drops_sync) for o in graph.options] == [("step", False), ("step", True)]
+    assert graph.speedup.median == pytest.approx(1.5)
+
+
 def test_a_blocked_option_that_may_gain_nothing_is_not_promised(part):
     close = prediction(option(0.97, 1.09, "module:Decoder_0"))
     graph = decide_graph_mode([msgspec.structs.replace(part, prediction=close, obstacles=[blocking("Decoder_0")])])
