@@ -15,6 +15,7 @@ from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import any_of, median
 from hpuprof.model.durations import duration
 from hpuprof.model.intervals import EMPTY, Intervals, measure, union
+from hpuprof.model.kernel_names import readable
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind
 from hpuprof.model.trace import Trace, Trouble
 
@@ -87,7 +88,9 @@ def degenerate(view: RankView) -> list[Trouble]:
         name = trace.names[int(device.name[np.flatnonzero(real)[np.argmax(inside[real])]])]
         found.append(
             Trouble(
-                "HP107", 1, f"one row, {name[:80]}, holds {longest / total:.0%} of the device time of the used steps"
+                "HP107",
+                1,
+                f"one row, {readable(name)[:80]}, holds {longest / total:.0%} of the device time of the used steps",
             )
         )
     lost = [] if any(t.code == "HP106" for t in found) else _lost_rows(view)

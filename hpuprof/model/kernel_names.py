@@ -41,6 +41,8 @@ _TYPES = 2
 _BUILTIN = {"f": "float", "d": "double", "i": "int", "j": "int", "l": "long", "m": "long", "b": "bool", "c": "char"}
 _COMPILED = re.compile(r"^## Call CompiledFxGraph (?P<first>\w{8})\w* ##$")
 """A graph that torch.compile made, by the key of its code."""
+_TILED = re.compile(r"^(?P<of>C[a-z]+_A[a-z]+_B[a-z]+_[A-Z0-9]+)_.*?(?P<tile>MT\d+x\d+x\d+)_")
+"""Matrix products of Tensile (ROCm): indices, types and options; a hundred numbers of its tuning follow the tile."""
 _LONGEST = 20_000
 """Characters of a demangled name that is read; longer ones stay as they are."""
 _DEEP = 40
@@ -63,11 +65,13 @@ def readable(name: str) -> str:
     """Return a kernel's name as people say it: `vectorized_elementwise_kernel<FillFunctor<float>>`.
 
     Namespaces, parameters, numbers and plumbing are left out; what is not a C++ name is returned unchanged, but for the
-    key of a compiled graph, of which the first characters stay.
+    key of a compiled graph, of which the first characters stay, and the tuning of a Tensile kernel behind its tile.
     """
-    compiled = _COMPILED.match(name)
+    compiled, tiled = _COMPILED.match(name), _TILED.match(name)
     if compiled is not None:
         return f"compiled graph {compiled['first']}"
+    if tiled is not None:
+        return f"{tiled['of']}_{tiled['tile']}"
     if not _is_cpp(name):
         return name
     try:

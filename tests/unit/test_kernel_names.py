@@ -17,6 +17,9 @@ from hpuprof.render.column_words import named
 from hpuprof.render.comparison_text import to_text
 
 NAMES = {
+    "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1_SN_LDSB1_AFC1_WG16_16_1": "Cijk_Alik_Bljk_BBS_"
+    "MT128x256x32",
+    "Cijk_Ailk_Bljk_SB_MT64x32x16_SE_K1": "Cijk_Ailk_Bljk_SB_MT64x32x16",
     "## Call CompiledFxGraph f5rkcuisjp5yafxf6c7pnxxfyygeanfb4gmvxepmc5ltzxeo7ce4 ##": "compiled graph f5rkcuis",
     "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >"
     "(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)": "vectorized_elementwise_kernel<FillFunctor<float>>",
