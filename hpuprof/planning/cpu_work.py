@@ -12,9 +12,11 @@ from hpuprof.model.intervals import Intervals, subtract, union
 from hpuprof.model.schema import Activity
 from hpuprof.planning.situation import ProgramCalls
 
+COPIES = "aten::copy_"
+
 
 class CpuWork(Struct, frozen=True, eq=False):
-    """Operators on the CPU, data loading left out. Masks of shape `(calls,)`."""
+    """Operators on the CPU, data loading and copies left out. Masks of shape `(calls,)`."""
 
     windows: Intervals
     reads: Mask
@@ -22,10 +24,11 @@ class CpuWork(Struct, frozen=True, eq=False):
 
     @classmethod
     def find(cls, of: ProgramCalls) -> CpuWork:
-        """Find them in the steps that are played."""
-        program, host = of.program, of.view.trace.host
-        loading = any_of(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT))
-        windows = subtract(cpu_operators(of.view), union(host.start[loading], host.end[loading]))
+        """Find them in the steps that are played; a copy within the host's memory computes nothing."""
+        program, trace = of.program, of.view.trace
+        host = trace.host
+        others = any_of(host.activity, (Activity.DATA_LOADER, Activity.LOADER_WAIT)) | trace.host_named(COPIES.__eq__)
+        windows = subtract(cpu_operators(of.view), union(host.start[others], host.end[others]))
         inside = np.zeros(len(windows.start), dtype=bool)
         for low, high in zip(program.step_low.tolist(), program.step_high.tolist(), strict=True):
             inside |= (windows.start >= low) & (windows.end <= high)

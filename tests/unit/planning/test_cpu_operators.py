@@ -71,3 +71,10 @@ def test_a_wait_without_a_copy_before_it_stays_one(tmp_path: Path) -> None:
     (wait, *_) = Bench.of(loop(copied=False), waits.SYNCHRONIZATION, tmp_path).changes
     assert wait.per_step == 2
     assert not Bench.of(loop(copied=False), waits.READS, tmp_path).changes
+
+
+def test_a_copy_within_the_hosts_memory_computes_nothing(tmp_path: Path) -> None:
+    assert not Bench.of(loop("aten::copy_"), cpu_operators.REMEDY, tmp_path).changes
+    assert Bench.of(loop("aten::copy_"), waits.RESULTS, tmp_path).changes or Bench.of(
+        loop("aten::copy_"), waits.READS, tmp_path
+    ).changes
