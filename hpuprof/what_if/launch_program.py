@@ -335,7 +335,7 @@ def build_program(view: RankView) -> Program | None:
         matrix=None if units is None else matrix_share(view, units.of, numbers),
         doubt=0.0 if units is None else float(np.average(units.of.doubt[numbers], weights=np.maximum(rows.dur, 1))),
         blocking=blocking,
-        unexplained=terms.unexplained / max(1, int((high - low).sum())),
+        unexplained=terms.unexplained / max(1, int(steps.timed.dur[windows].sum())),
         stream_waits_recorded=streams.recorded,
         stream_waits_guessed=streams.guessed,
     )
