@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-Status = Literal["line", "small", "excluded", "not_chosen", "record_again", "not_found", "bound", "not_priced"]
+Status = Literal[
+    "line", "uncertain", "small", "excluded", "not_chosen", "record_again", "not_found", "bound", "not_priced"
+]
 """How a fix stands: a line of the plan; less than 1 % of the step; replaced by a line; not asked for; worth another
 recording after the plan; not in the steps; a finding whose share bounds the gain; without an estimate."""
 
@@ -45,8 +47,9 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     status: Annotated[
         Status,
         Meta(
-            description="line; small (under 1 % of the step after the plan); excluded (a line takes its place); "
-            "not_chosen; record_again (known only after the plan is done); not_found (by `--faster`); bound (only the "
+            description="line; uncertain (nothing is sure to save time, and it may cost some); small (under 1 % of the "
+            "step after the plan); excluded (a line takes its place); not_chosen; "
+            "record_again (known only after the plan is done); not_found (by `--faster`); bound (only the "
             "finding's share of the step is known); not_priced."
         ),
     ]

@@ -66,6 +66,7 @@ class PlanRow(Row, frozen=True, kw_only=True):
         str,
         Meta(
             description="Why it is not part of the plan: adds_nothing (under 1 % of the step after the rows above), "
+            "may_lose (nothing is sure to save time, and this may cost some), "
             "excluded (by one above), not_chosen (others were), record_again (what it gives after the rows above shows "
             "only in a new recording), not_found (nothing in the steps has that name), or why it cannot be said: "
             "not_linked, no_place (the steps hold none for it), in_recipes, compiled, not_told_apart, no_graphs, "

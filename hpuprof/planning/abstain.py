@@ -33,7 +33,7 @@ _NOTHING_WAITS = "no_place", "the program used no device, for which the host cou
 _NO_DEVICE = "no_device_rows", "the trace holds no device rows", "a trace with device activity"
 
 PASS_ROWS = 8
-"""Fewer device rows of a single pass price nothing; by judgment."""
+"""Fewer device rows of a single pass or step price nothing; by judgment."""
 LONG_SHARE = 0.5
 """Share of a single pass that the device is idle in long stretches, above which later passes hardly are like it. By
 judgment: what compiles or loads at the first call takes most of it, and nothing else in the recording shows that."""
@@ -55,13 +55,13 @@ def refusal_of(part: RankPartial, *, replayed: bool) -> Refusal | None:
 
 
 def _unlike_others(part: RankPartial) -> Refusal | None:
-    """Return why the one pass of a recording says little about others; None where it may stand for them."""
+    """Return why the one pass or step of a recording says little about others; None where it may stand for them."""
     span = part.prediction.span if part.prediction else None
-    if part.file.step_source != ONCE or span is None:
+    if part.file.steps_used > 1 or span is None:
         return None
     if span.rows < PASS_ROWS:
         return FEW_ROWS
-    if span.long_idle_ns > LONG_SHARE * span.wall_ns:
+    if part.file.step_source == ONCE and span.long_idle_ns > LONG_SHARE * span.wall_ns:
         why = f"the device is idle in long stretches for {duration(span.long_idle_ns)}, more than half of the one pass"
         return Refusal("first_use", f"{why}: a first call, or work of the host alone", "a recording of later calls", "")
     return None

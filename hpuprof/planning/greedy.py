@@ -13,7 +13,7 @@ from hpuprof.analysis.steady import SteadySteps
 from hpuprof.graph_mode.job import MIN_STEPS, one_step_noise
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.graph_mode.refusals import NO_TRACE
-from hpuprof.graph_mode.verdict import Decision, decide
+from hpuprof.graph_mode.verdict import SURE, Decision, decide
 from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Interval
@@ -197,7 +197,9 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         rest = [p for p in self.priced if p not in taken]
         for priced in sorted(rest, key=lambda p: float(median(p.share))):
             excluded = any(_together(priced.change, change) for change in done)
-            yield self._row(priced, "excluded" if excluded else "not_chosen" if chosen else "adds_nothing")
+            row = self._row(priced, "excluded" if excluded else "not_chosen" if chosen else "adds_nothing")
+            much = (row.alone_ns or 0.0) >= WORTH * float(median(pricing.base))
+            yield row if taken or chosen or not much else msgspec.structs.replace(row, reason="may_lose")
 
     def _needed(
         self, above: Sequence[Priced], priced: Priced, alone_ns: float | None, gain_ns: float | None
@@ -246,7 +248,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             gains = harmless if any(found[0] >= WORTH for found in harmless) else gains
             gains = [found for found in gains if found[0] >= WORTH]
             if not taken:  # what may lose does not come first
-                gains = [found for found in gains if _sure(found[3]) >= LOSS] or gains
+                likely = [found for found in gains if float(np.mean(found[3] > 0.0)) >= SURE]
+                gains = [found for found in gains if _sure(found[3]) >= LOSS] or likely
             if not gains:
                 break
             best = max(_worth(found) for found in gains)

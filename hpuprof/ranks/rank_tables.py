@@ -39,6 +39,8 @@ from hpuprof.ranks.suspects import Suspect
 _COMPARABLE = ("lightning", "profiler_step", "annotation")
 Main = Sequence[tuple[RankRow, RankPartial]]
 _T = TypeVar("_T")
+ROUTED = 3
+"""Steps from which what experts are given is said to be uneven, by judgment: the router sends other tokens in each."""
 
 
 class EarlyStop(Struct, frozen=True):
@@ -397,7 +399,8 @@ def _divided(replay: Priced | None, verdict: Verdict) -> DivisionPrice | None:
     """Return the division of work of which evening it would save most; None where costs are not said."""
     if replay is None or replay.lossy or verdict.kind == "launch":
         return None
-    return max(replay.divided, key=lambda found: found.saved.median, default=None)
+    known = [d for d in replay.divided if d.division.kind == "stages" or replay.steps >= ROUTED]
+    return max(known, key=lambda found: found.saved.median, default=None)
 
 
 def _suspect_rows(

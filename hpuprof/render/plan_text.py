@@ -8,6 +8,7 @@ from hpuprof.render.text import Paper
 from hpuprof.report.model import Report
 
 _LEFT = (
+    ("May save time or cost some", ("uncertain",)),
     ("Worth less than 1 % after these", ("small", "excluded")),
     ("Not chosen", ("not_chosen",)),
     ("Worth a new recording once these are done", ("record_again",)),

@@ -39,6 +39,7 @@ EVIDENCE = {
 }
 """How an estimate was checked, in a word: on programs that were changed, by adding known delays, or not at all."""
 NOTHING = "No fix that has an estimate here saves 1 % of the step."
+UNSURE = "No fix that has an estimate here is sure to save time"
 OVERTAKEN = "That is by itself: with the plan's lines done, it saves less than 1 % of the step."
 LARGE, MOST = 0.1, 0.3
 """Shares of the step from which a finding without an estimate is named where the plan has no line, and where it has."""
@@ -54,6 +55,7 @@ SAME = 0.005
 """Recorded step time and the one that gains count from are one where they differ by less than this share."""
 _LEFT_OUT = {
     "adds_nothing": ("small", "too little to be a line of the plan"),
+    "may_lose": ("uncertain", "but may cost time as well"),
     "excluded": ("excluded", "but a line above takes its place"),
 }
 _STATUS = {**{reason: status for reason, (status, _) in _LEFT_OUT.items()}, "not_chosen": "not_chosen"}
@@ -332,7 +334,9 @@ def _nothing(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> str:
         if needs:
             said += f" It takes {needs[:1].lower()}{needs[1:].rstrip('.')}."
     else:
-        said = NOTHING
+        unsure = [row for row in rows if row.reason == "may_lose"]
+        best = max(unsure, key=lambda row: row.alone_ns or 0.0, default=None)
+        said = NOTHING if best is None else f"{UNSURE}: {_TITLES[best.remedy]} {saves(best, best.before_ns)}."
     largest = _largest(rows, findings)
     if largest is None:
         return said

@@ -137,7 +137,9 @@ def unit_of(main: Main) -> Literal["step", "pass"]:
 
 
 def _now_ns(part: RankPartial, graph: GraphMode) -> float | None:
-    known = graph.base_step_ns or (part.prediction.base_step_ns if part.prediction else None)
+    # Where nothing is priced, what the prediction makes of the step time is not to be trusted either.
+    predicted = part.prediction.base_step_ns if part.prediction and not refused(part.plan or ()) else None
+    known = graph.base_step_ns or predicted
     walls = [step.wall_ns for step in part.steps if step.used]
     return known or part.file.unprofiled_step_ns or (sum(walls) / len(walls) if walls else None)
 

@@ -1,7 +1,8 @@
 """The plan's lines for pauses: the other lines are of typical steps, these of what the mean takes beyond them.
 
-A line for each pause that costs a hundredth of the step stands where its gain puts it. Whatever stands above it still
-pays for it, so that the first line begins at the mean of all steps that recur, and each line where the last one ended.
+A line for each pause that recurs and costs a hundredth of the step stands where its gain puts it. Whatever stands above
+it still pays for it, so that the first line begins at the mean of all steps that recur, and each line where the last
+one ended.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def with_pauses(rows: Sequence[PlanRow], now: float, pauses: Sequence[Pause], re
     out = list(rows)
     chosen = any(row.reason == "not_chosen" for row in rows)
     for pause in reversed(pauses):
-        if pause.cost_ns < LEAST * now:
+        if pause.cost_ns < LEAST * now or not pause.recurs:
             continue
         line = _line(pause, recorded)
         if chosen:

@@ -21,6 +21,9 @@ from hpuprof.report.rule import Context, Found, Rule, percent
 
 SHOWN = 0.02
 """Share of the mean step from which pauses are reported, by judgment: means of equal runs differ by more."""
+TWICE, OFTEN = 2, 3
+"""Steps of a cause that has a fix, and of one that has none, from which taking them out is a line of the plan. By
+judgment: whoever must look for the cause first needs to meet it again."""
 BETWEEN_PHASES = "work between the phases"
 """What fills a pause that a log of steps shows: neither input, forward, backward nor the optimizer."""
 _FIXES = {
@@ -92,6 +95,11 @@ class Pause(Struct, frozen=True):
     def often(self) -> str:
         """How often it comes, in words."""
         return f"every {self.every} steps" if self.every else "now and then"
+
+    @property
+    def recurs(self) -> bool:
+        """Whether it comes in turns, or often enough to expect it again: unlike causes, seen once each, may not."""
+        return self.logged or self.every is not None or self.steps >= (TWICE if self.cause in _FIXES else OFTEN)
 
     @property
     def filled(self) -> str:

@@ -93,6 +93,17 @@ def test_products_tell_by_what_the_implementation_of_the_cpu_calls(tmp_path, pro
     assert said(trace, tmp_path) == answer
 
 
+@pytest.mark.parametrize("every", [100, 200_000])
+def test_products_of_a_long_recording_on_several_threads_are_found_by_time(tmp_path, every):
+    """Tracks times the length of the recording fit no 32 bits: 2.4 ms, and 4.8 s, in ns."""
+    trace = TraceBuilder()
+    for k in range(24):
+        thread = (100, 100 + k % 3)
+        trace.host("aten::mm", every * k, 30, thread=thread).host("aten::resolve_conj", every * k + 5, 1, thread=thread)
+        trace.host("aten::relu", every * k + 40, 40, thread=thread)
+    assert said(trace, tmp_path) == NONE_USED
+
+
 @pytest.mark.parametrize(
     ("inner", "answer"),
     [

@@ -25,21 +25,21 @@ def analyzed(builder: TraceBuilder, folder: Path) -> Report:
     return hpuprof.analyze(builder.write(folder / "t.json"), jobs=1, cache="off")
 
 
-def launching(out: TraceBuilder, begin: float, count: int = 8) -> TraceBuilder:
+def launching(out: TraceBuilder, begin: float, count: int = 8, dur: float = 12) -> TraceBuilder:
     for at in range(count):
         out.host("aten::mm", begin + 20 * at, 15)
-        out.kernel("gemm", begin + 20 * at + 10, 12, launch=begin + 20 * at + 4)
+        out.kernel("gemm", begin + 20 * at + 10, dur, launch=begin + 20 * at + 4)
     return out
 
 
 def test_a_recording_without_steps_is_one_pass_with_a_plan(tmp_path):
-    """Eight launches, 20 us apart: their rows take 12, so a graph of them takes 96 and what stays outside."""
-    report = analyzed(launching(TraceBuilder(), 0), tmp_path)
+    """Twenty launches, 20 us apart: their rows take 8, so a graph of them takes 160 and what stays outside."""
+    report = analyzed(launching(TraceBuilder(), 0, 20, 8), tmp_path)
     assert (report.data.files[0].step_source, report.headline.unit) == ("single_pass", "pass")
     assert report.headline.population == "one pass, 1 rank"
     first = report.data.plan[0]
     assert (first.order, first.remedy, first.reason) == (1, "graphs", "")
-    assert 96_000 * 0.8 < first.after_low_ns < first.after_ns < first.after_high_ns
+    assert 160_000 * 0.8 < first.after_low_ns < first.after_ns < first.after_high_ns
     assert to_plan(report, width=300).splitlines()[0].endswith("% of the pass.")
     assert "no steps were found" not in to_card(report)
     assert "one pass was recorded" in report.graph_mode.sentence
@@ -53,11 +53,30 @@ def test_the_step_time_that_is_given_bounds_a_pass(tmp_path):
     assert (first.order, first.remedy, first.before_ns) == (1, "graphs", 150_000)
     assert 0 < first.gain_ns < first.gain_high_ns < 150_000 - 0.92 * 96_000 * 0.9
     assert short.graph_mode.bounds.high < long.graph_mode.bounds.high
-    less = short.data.plan[0]
+    less = next(row for row in short.data.plan if row.remedy == "graphs")
     assert less.before_ns == 120_000
-    assert less.gain_ns < 120_000 - 0.92 * 96_000, "the device works for 96 of 120 us"
-    assert less.gain_ns < 0.5 * first.gain_ns
+    assert less.alone_ns < 120_000 - 0.92 * 96_000, "the device works for 96 of 120 us"
+    assert less.alone_ns < 0.5 * first.gain_ns
     assert short.graph_mode.verdict == "marginal"
+
+
+def test_what_may_lose_is_no_first_line(tmp_path):
+    """Graphs gain 5 of 120 us on the median, and may cost 20."""
+    path = launching(TraceBuilder(), 0).write(tmp_path / "t.json")
+    report = hpuprof.analyze(path, step_time="120us", jobs=1, cache="off")
+    row = next(row for row in report.data.plan if row.remedy == "graphs")
+    assert row.alone_low_ns < 0 < row.alone_ns
+    assert (row.order, row.reason, report.answer.lines) == (None, "may_lose", [])
+    assert report.answer.nothing.startswith("No fix that has an estimate here is sure to save time: capture the step")
+    assert "May save time or cost some" in to_plan(report)
+
+
+def test_a_step_of_a_few_rows_has_no_plan(tmp_path):
+    """Four launches in the only step price nothing, marked or not."""
+    out = TraceBuilder()
+    out.step(0, 0, 100)
+    report = analyzed(launching(out, 0, 4), tmp_path)
+    assert {row.reason for row in report.data.plan} == {"few_rows"}
 
 
 def test_a_cold_step_says_nothing_of_later_ones(tmp_path):

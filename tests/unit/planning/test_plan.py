@@ -25,7 +25,7 @@ from hpuprof.report.job_plan import (
     _with_other_ranks,
     _without_waits_for_workers,
 )
-from hpuprof.report.pause_lines import shifted
+from hpuprof.report.pause_lines import shifted, with_pauses
 from hpuprof.report.pauses import Pause
 from hpuprof.what_if.uncertainty import SAMPLES, pack
 
@@ -406,8 +406,39 @@ def test_of_two_overlapping_changes_of_like_gain_the_one_of_less_effort_goes_fir
     assert second.gain_ns < 0.9 * second.alone_ns, "and part of it is the same"
 
 
+def test_rows_that_start_late_are_a_share_of_the_pass_not_of_its_host(tmp_path):
+    """The host launches for 1 ms; the device takes 20 more, and one row starts 400 µs late: 2 % of the pass."""
+    out, free = TraceBuilder(), 0.0
+    for k in range(40):
+        at = 25.0 * k
+        out.host("aten::mm", at, 20)
+        free = max(free, at + 14) + (400 if k == 20 else 1)
+        out.kernel("gemm", free, 520, launch=at + 5, call_dur=4)
+        free += 520
+    out.host("cudaDeviceSynchronize", 1010, free + 5 - 1010, cat="cuda_runtime")
+    part = out.reduce(tmp_path)
+    assert part.file.step_source == "single_pass"
+    assert 0.01 < part.prediction.unexplained < 0.03
+
+
 def waiting_in_turns(cost: float, cause: str = LOADING) -> Pause:
     return Pause(cause, "", 4, 16, 4, (2,), 4 * cost, cost, cost, cost)
+
+
+@pytest.mark.parametrize(
+    ("cause", "steps", "every", "lines"),
+    [
+        ("garbage collection", 2, None, 1),
+        ("garbage collection", 1, None, 0),  # seen once
+        ("host work", 3, None, 1),
+        ("host work", 2, None, 0),  # whoever looks for its cause may not meet it again
+        ("host work", 2, 8, 1),  # in turns
+    ],
+)
+def test_a_pause_that_hardly_recurs_is_no_line(cause, steps, every, lines):
+    pause = Pause(cause, "", steps, 30, every, (0,), 300.0, 20.0, 10.0, 30.0)
+    rows = with_pauses([line(1, "graphs", 20.0)], 1000.0, [pause], 1)
+    assert [row.remedy for row in rows].count("pauses") == lines
 
 
 @pytest.mark.parametrize(
