@@ -166,15 +166,16 @@ def steps_per_update(trace: Trace, kinds: list[str]) -> int | None:
 def clusters(launched: Launched, purpose: list[str], windows: Windows) -> tuple[list[Ints], set[int]]:
     """Return the positions of the steps of each kind, and the steps that the recording cut.
 
-    Kinds differ in purpose, annotation, counts or device work. The first or last step of a recording may be cut: alone
-    of its kind, and launching less than a kind that recurs (or than any, where nothing marks the step's end), it is
-    one of those.
+    Kinds differ in purpose, annotation, counts or device work, and steps without any from those with some. The first
+    or last step of a recording may be cut: alone of its kind, and launching less than a kind that recurs (or than any,
+    where nothing marks the step's end), it is one of those.
     """
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str, bool], list[int]] = {}
+    empty = ~(launched.operators.any(axis=1) | launched.totals.any(axis=1))
     for i, (what, label) in enumerate(zip(purpose, windows.labels, strict=True)):
-        groups.setdefault((what, "" if what in SPECIAL else DIGITS.sub("#", label)), []).append(i)
+        groups.setdefault((what, "" if what in SPECIAL else DIGITS.sub("#", label), bool(empty[i])), []).append(i)
     found: list[Ints] = []
-    for (what, _), members in groups.items():
+    for (what, *_), members in groups.items():
         steps = np.array(members, dtype=np.int64)
         if what in SPECIAL:
             found.append(steps)

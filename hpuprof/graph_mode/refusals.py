@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpuprof.analysis.bound import ALLOCATOR_FIRST
+from hpuprof.analysis.window import ONCE
 from hpuprof.families import FAMILIES
 from hpuprof.graph_mode.bounds import Evidence
 from hpuprof.graph_mode.job import pace_of
@@ -31,6 +32,12 @@ _LONGER = "HPUProfiler(active=10)"
 _LINKED = "a trace of more steps, with correlations between launches and device rows"
 _CACHE = "no empty_cache() in the step, and no setting that turns the allocator's cache off"
 _MARKED = "prof.step() after each step, or HPUProfiler, which marks them"
+
+PASS_ROWS = 8
+"""Fewer device rows of a single pass or step price nothing; by judgment."""
+LONG_SHARE = 0.5
+"""Share of a single pass that the device is idle in long stretches, above which later passes hardly are like it. By
+judgment: what compiles or loads at the first call takes most of it, and nothing else in the recording shows that."""
 
 
 class Refusal(NamedTuple):
@@ -156,6 +163,21 @@ def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction])
             "a trace with events and synchronization recorded",
             FAMILIES[main[0].file.family].advice.get("late_rows", _LONGER),
         )
+    return None
+
+
+def unlike_others(main: Sequence[RankPartial]) -> Refusal | None:
+    """Return why the one pass or step of a recording says little about others; None where it may stand for them."""
+    for part in main:
+        span = part.prediction.span if part.prediction else None
+        if part.file.steps_used > 1 or span is None:
+            continue
+        if span.rows < PASS_ROWS:
+            return FEW_ROWS
+        if part.file.step_source == ONCE and span.long_idle_ns > LONG_SHARE * span.wall_ns:
+            idle = f"the device is idle in long stretches for {duration(span.long_idle_ns)}"
+            why = f"{idle}, more than half of the one pass: a first call, or work of the host alone"
+            return Refusal("first_use", why, "a recording of later calls", "")
     return None
 
 

@@ -32,6 +32,7 @@ from hpuprof.graph_mode.refusals import (
     find_refusal,
     points_nowhere,
     unlike_given,
+    unlike_others,
     unlike_ranks,
     unsound,
     without_device,
@@ -122,7 +123,7 @@ def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
         return _unanswered("cannot say", words.cannot_say(unlike), first, predictions, lacking=unlike)
     # Work that was launched before the recording leaves what the rows of graphs carry as it is.
     sound = refusal is None or refusal.reason == "unrecorded_work"
-    refusal = refusal or find_refusal(main, predictions)
+    refusal = refusal or find_refusal(main, predictions) or unlike_others(main)
     alone = min(part.file.steps_used for part in main) < MIN_STEPS
     if (
         (refusal or alone)

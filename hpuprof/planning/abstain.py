@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from hpuprof.analysis.host_alone import used_no_device
-from hpuprof.analysis.window import ONCE
 from hpuprof.graph_mode.refusals import (
-    FEW_ROWS,
     Refusal,
     find_refusal,
     not_replayed,
     unlike_given,
+    unlike_others,
     unsound,
     without_device,
 )
-from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.remedies import REMEDIES
@@ -32,12 +30,6 @@ _IN_RECIPES = (
 _NOTHING_WAITS = "no_place", "the program used no device, for which the host could wait", ""
 _NO_DEVICE = "no_device_rows", "the trace holds no device rows", "a trace with device activity"
 
-PASS_ROWS = 8
-"""Fewer device rows of a single pass or step price nothing; by judgment."""
-LONG_SHARE = 0.5
-"""Share of a single pass that the device is idle in long stretches, above which later passes hardly are like it. By
-judgment: what compiles or loads at the first call takes most of it, and nothing else in the recording shows that."""
-
 
 def refusal_of(part: RankPartial, *, replayed: bool) -> Refusal | None:
     """Return why a recording has no plan; None where it has one.
@@ -50,21 +42,8 @@ def refusal_of(part: RankPartial, *, replayed: bool) -> Refusal | None:
         return unsound([part]) or find_refusal([part], predictions)
     if predictions[0].reason == "no_device_rows" or without_device(predictions):
         return not_replayed([part], predictions)
-    unlike = unlike_given(predictions) or _unlike_others(part)
+    unlike = unlike_given(predictions) or unlike_others([part])
     return unsound([part]) or not_replayed([part], predictions) or unlike
-
-
-def _unlike_others(part: RankPartial) -> Refusal | None:
-    """Return why the one pass or step of a recording says little about others; None where it may stand for them."""
-    span = part.prediction.span if part.prediction else None
-    if part.file.steps_used > 1 or span is None:
-        return None
-    if span.rows < PASS_ROWS:
-        return FEW_ROWS
-    if part.file.step_source == ONCE and span.long_idle_ns > LONG_SHARE * span.wall_ns:
-        why = f"the device is idle in long stretches for {duration(span.long_idle_ns)}, more than half of the one pass"
-        return Refusal("first_use", f"{why}: a first call, or work of the host alone", "a recording of later calls", "")
-    return None
 
 
 def refused(refusal: Refusal) -> list[PlanRow]:
