@@ -8,6 +8,7 @@ from enum import IntEnum
 from msgspec import Struct
 
 from hpuprof.families import FAMILIES
+from hpuprof.graph_mode.verdict import BLOCKED
 from hpuprof.model.arrays import Mask
 from hpuprof.model.intervals import Intervals
 from hpuprof.planning.situation import Situation
@@ -41,9 +42,14 @@ Edit = Callable[[StepModel, float], StepModel]
 """Plays a change: a model and how badly it turns out, from 0 (as good as can be) to 1, to the model with the change."""
 
 
-def worth(sure: float, median: float, effort: Effort) -> float:
+def weight_of(effort: Effort, *, blocked: bool) -> float:
+    """Return what a gain is divided by; `blocked`: obstacles go first, which only one who knows the program removes."""
+    return WEIGHT[effort] * (BLOCKED if blocked else 1.0)
+
+
+def worth(sure: float, median: float, weight: float) -> float:
     """Return what a gain is worth for its effort: the mean of its sure part, the 5th percentile, and its median."""
-    return (max(sure, 0.0) + median) / 2 / WEIGHT[effort]
+    return (max(sure, 0.0) + median) / 2 / weight
 
 
 class Change(Struct, frozen=True, eq=False):
@@ -56,7 +62,7 @@ class Change(Struct, frozen=True, eq=False):
     those that are worth it come first; `requires`: remedies that its edit makes, too; `code`: to type here, where it is
     not the remedy's; `mends`: findings that go with it, where they are not its remedy's; `paces`: by how it turns out,
     the share left of the time between two batches of data-loader workers, which the host waits for; `occurs`: when it
-    applies on the main thread, where that is no call.
+    applies on the main thread, where that is no call; `blocked`: whether obstacles of the program must go first.
     """
 
     where: str
@@ -73,6 +79,11 @@ class Change(Struct, frozen=True, eq=False):
     mends: tuple[str, ...] = ()
     paces: Callable[[float], float] | None = None
     occurs: Intervals | None = None
+    blocked: bool = False
+
+    def shares(self, other: Change) -> bool:
+        """Tell whether both touch the same calls."""
+        return self.touches is not None and other.touches is not None and bool((self.touches & other.touches).any())
 
 
 class Remedy(Struct, frozen=True, kw_only=True):

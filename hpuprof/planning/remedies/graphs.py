@@ -18,8 +18,8 @@ _CLEARS = {"HP302": "read_backs", "HP303": "synchronisation", "HP304": "uploads"
 def find(situation: Situation) -> Iterator[Change]:
     """Find the region that graph mode's verdict recommends."""
     answer = situation.answer
-    region = next((r for r in situation.regions if r.name == answer.region), None)
-    if region is None or answer.verdict not in WORTH_TRYING:
+    region = next((r for r in situation.regions if answer is not None and r.name == answer.region), None)
+    if region is None or answer is None or answer.verdict not in WORTH_TRYING:
         return
     option = next(o for o in answer.options if o.region == region.name)  # the recommended one stands first
     collectives = situation.model.collectives
@@ -33,7 +33,8 @@ def find(situation: Situation) -> Iterator[Change]:
     after = tuple(name for code, name in _CLEARS.items() if code in option.blocked_by)
     requires = ("synchronisation",) if option.drops_sync else ()
     where = f"{region.name}, with {answer.api}{before}"
-    yield Change(where, option.graphs, edit, last=True, after=after, requires=requires)
+    blocked = bool(option.blocked_by)
+    yield Change(where, option.graphs, edit, last=True, after=after, requires=requires, blocked=blocked)
 
 
 REMEDY = Remedy(
