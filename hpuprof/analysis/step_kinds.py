@@ -66,6 +66,13 @@ class Launched(Struct, frozen=True, eq=False):
     rows: Ints  # device rows launched, 0 where launches are unknown
     work_ns: Ints  # their device work, communication excluded
     trains: Mask  # holds rows of backward or of an optimizer
+    works: Mask  # any device row begins in it
+
+    @property
+    def empty(self) -> Mask:
+        """Steps in which nothing runs or is launched, as a marker behind the last step holds."""
+        found: Mask = ~(self.works | self.operators.any(axis=1) | self.totals.any(axis=1))
+        return found
 
     @property
     def totals(self) -> Ints:
@@ -98,6 +105,7 @@ def describe(trace: Trace, nesting: Nesting, work: LaunchedWork, windows: Window
         rows=work.rows_in(windows.start, windows.end) if work.known else none,
         work_ns=work.own_in(windows.start, windows.end) if work.known else none,
         trains=counted(windows, host.start.compress(trains)) > 0,
+        works=counted(windows, np.sort(trace.device.start)) > 0,
     )
 
 
@@ -171,7 +179,7 @@ def clusters(launched: Launched, purpose: list[str], windows: Windows) -> tuple[
     where nothing marks the step's end), it is one of those.
     """
     groups: dict[tuple[str, str, bool], list[int]] = {}
-    empty = ~(launched.operators.any(axis=1) | launched.totals.any(axis=1))
+    empty = launched.empty
     for i, (what, label) in enumerate(zip(purpose, windows.labels, strict=True)):
         groups.setdefault((what, "" if what in SPECIAL else DIGITS.sub("#", label), bool(empty[i])), []).append(i)
     found: list[Ints] = []

@@ -248,3 +248,15 @@ def test_kinds_do_not_hang_on_the_order_of_rows_in_the_file(tmp_path: Path):
     b.events.reverse()
     parts.append(kinds_of(b.reduce(tmp_path)))
     assert parts[0] == parts[1] == [("steps like ProfilerStep#1", 4, 3), ("steps like ProfilerStep#2", 2, 1)]
+
+
+@pytest.mark.parametrize(("begins", "typical"), [(None, 1), (1450, 2)])
+def test_a_marker_behind_the_last_step_is_no_step_like_it(tmp_path: Path, begins: float | None, typical: int):
+    """Two launches a step tell no kinds apart, none at all do; a device row that begins in it may be its own."""
+    b = TraceBuilder().step(0, 0, 1400).step(1, 1400, 20 if begins is None else 100)
+    b.host("aten::to", 10, 1200).kernel("Memcpy HtoD (Pageable -> Device)", 20, 1100, launch=15, cat="gpu_memcpy")
+    b.host("aten::mul", 1250, 20).kernel("mul", 1270, 15, launch=1255)
+    if begins is not None:
+        b.kernel("mul", begins, 5)
+    part = b.reduce(tmp_path)
+    assert part.file.steps_used == typical
