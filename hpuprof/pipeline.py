@@ -48,7 +48,8 @@ from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
 from hpuprof.planning.greedy import plan_rows
-from hpuprof.planning.situation import Measured
+from hpuprof.planning.rank_fixes import rank_fixes
+from hpuprof.planning.situation import Measured, Situation
 from hpuprof.process_memory import return_memory
 from hpuprof.what_if.constants import read_profile
 from hpuprof.what_if.critical_rows import critical_tables
@@ -166,9 +167,15 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
         schedule=None if predictions or view.steps.kinds[0].name == CAPTURE else recorded_steps(view),
         idle=_idle(view, file),
     )
-    if not (settings.predict and settings.plan):
+    if not settings.predict:
         return partial, replay
-    plan = plan_rows(partial, replay, row.family, settings.apply, Measured(calls, matrix))
+    measured = Measured(calls, matrix)
+    if settings.joint and replay is not None and predictions[0].skeleton is not None:
+        situation = Situation(replay.model, replay.regions, loader=replay.loader, measured=measured)
+        partial = msgspec.structs.replace(partial, fixes=rank_fixes(situation, row.family))
+    if not settings.plan:
+        return partial, replay
+    plan = plan_rows(partial, replay, row.family, settings.apply, measured)
     return msgspec.structs.replace(partial, plan=plan), replay
 
 

@@ -76,9 +76,9 @@ def make_case(seed: int, *, clean: bool = False, family: str | None = None) -> C
     steps = [step]
     if family == JOBS:
         unlike = rng.choice((0.0, 0.3, 0.8))  # how much ranks differ between two collectives
-        steps = [_uneven(step, rng, unlike) for _ in range(shape.ranks)]
+        steps = [uneven(step, rng, unlike) for _ in range(shape.ranks)]
         profile |= {"lead": WARM_STEPS, "drained": False}
-        machine = _even(machine)
+        machine = even_machine(machine)
     return assemble(case, steps, machine.clean() if clean else machine, profile)
 
 
@@ -169,13 +169,13 @@ def _told(mixed: mixes.Mixed, numbers: range, rounds: list[int]) -> dict[str, An
     return {"steps_with_validation": kinds["validated"]} if "validated" in kinds else None
 
 
-def _even(machine: Machine) -> Machine:
+def even_machine(machine: Machine) -> Machine:
     """Return the machine of a job: no contention, no garbage collection; it is about ranks that wait for each other."""
     alike = dict.fromkeys(("comm_slows_compute", "compute_slows_comm", "compute_slows_compute"), 1.0)
     return replace(machine, **alike, gc_every_ns=0, run_sigma=0.0, step_sigma=0.0)
 
 
-def _uneven(step: Step, rng: random.Random, unlike: float) -> Step:
+def uneven(step: Step, rng: random.Random, unlike: float) -> Step:
     """Return the step of one rank of a job, whose speed in forward and backward differs from collective to collective."""
     out: list[Instr] = []
     host, work = rng.lognormvariate(0, unlike), rng.lognormvariate(0, 0.3 * unlike)

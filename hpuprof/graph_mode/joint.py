@@ -58,6 +58,17 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
         speedup = self.base_samples / self._paced(played)
         return self._draws.with_errors(speedup, errors, self.cost.overhead), float(played.times[AS_RECORDED])
 
+    def along_the_cost(self, skeletons: Sequence[CollectiveSkeleton]) -> Floats | None:
+        """Return samples of the step time [ns] with the collectives of each rank at the settings of `path_points`.
+
+        None where they do not match.
+        """
+        played = _played(self.predictions, self.constants, skeletons)
+        if played is None:
+            return None
+        times = played.profiled(self._drawn.overhead, self._drawn.host_scale)
+        return np.max([times, *(unpack(p.loader_every) for p in self.predictions if p.loader_every)], axis=0)
+
     def _paced(self, played: JointTimes) -> Floats:
         """Return samples of the step time [ns]; no rank's is shorter than its data-loader workers allow."""
         found = [played.at(self._drawn), *(unpack(p.loader_every) for p in self.predictions if p.loader_every)]

@@ -15,6 +15,7 @@ from hpuprof.errors import InputError, TraceFormatError
 from hpuprof.model.collective_calls import PackedCalls
 from hpuprof.model.launch_schedule import PackedParts, PackedSchedule
 from hpuprof.model.packed_idle import PackedIdle
+from hpuprof.model.plan_rows import RankFixes
 from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import DiagnosticRow, FileRow, FileTables, PlanRow
 
@@ -24,7 +25,8 @@ class RankPartial(FileTables, frozen=True, kw_only=True):
 
     `prediction`: of the used steps; `kind_predictions`: of further kinds of steps, by name; `schedule`: the recorded
     steps of a file without a prediction; `parts`: what the calls and rows of the prediction's schedule are called;
-    `plan`: what to change first, for this recording alone; None where it was not asked for. `idle`: when the device
+    `plan`: what to change first, for this recording alone; None where it was not asked for; `fixes`: what the rank of a
+    job could change, to play all ranks with it. `idle`: when the device
     idled, of devices with engine lanes.
     """
 
@@ -35,6 +37,7 @@ class RankPartial(FileTables, frozen=True, kw_only=True):
     prediction: Prediction | None = None
     kind_predictions: dict[str, Prediction] = msgspec.field(default_factory=dict)
     plan: list[PlanRow] | None = None
+    fixes: RankFixes | None = None
     calls: PackedCalls = PackedCalls()
     schedule: PackedSchedule | None = None
     parts: PackedParts | None = None

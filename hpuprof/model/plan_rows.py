@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from hpuprof.model.prediction import ChangedStep
 from hpuprof.model.recording_rows import Row
 
 
@@ -108,6 +109,14 @@ class PlanRow(Row, frozen=True, kw_only=True):
     start_ns: Annotated[int | None, Meta(description="Start of that since the file's first row [ns].")] = None
     dur_ns: Annotated[int | None, Meta(description="Duration of that [ns].")] = None
     python_line: Annotated[str, Meta(description="File and line of that; empty: the trace has no stacks.")] = ""
+
+
+class RankFixes(msgspec.Struct, frozen=True):
+    """Fixes that the steps of a rank of a job have a place for, without prices: all ranks together give them."""
+
+    rows: list[PlanRow]
+    alone: list[ChangedStep]  # one for each row
+    together: ChangedStep | None = None  # all that can be done at once
 
 
 ABSENT = frozenset({"no_place", "compiled", "no_graphs", "no_such_switch"})

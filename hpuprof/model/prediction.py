@@ -127,6 +127,17 @@ class CollectiveSkeleton(msgspec.Struct, frozen=True, kw_only=True):
     order: Annotated[bytes, Meta(description="Position of each collective in the recorded step, 16-bit.")]
 
 
+class ChangedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The step of one rank with a fix, or with several, for playing all ranks with them.
+
+    Skeletons hold the samples along the profiler's cost, one for each outcome.
+    """
+
+    names: Annotated[list[str], Meta(description="The fixes.")]
+    levels: Annotated[list[float], Meta(description="How badly they turn out, from 0 to 1.")]
+    skeletons: Annotated[list[CollectiveSkeleton], Meta(description="The step at each of them.")]
+
+
 class Option(msgspec.Struct, frozen=True, kw_only=True):
     """One candidate: a captured region, with or without the waits inside the step.
 

@@ -20,9 +20,10 @@ from hpuprof.model.prediction import Interval
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.abstain import not_by_call, refusal_of, refused, without_place
 from hpuprof.planning.pricing import Pricing
+from hpuprof.planning.rank_fixes import row_of
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedies.faster import shortened_parts
-from hpuprof.planning.remedy import LOSS, WEIGHT, Change, Remedy, worth
+from hpuprof.planning.remedy import LOSS, Change, Remedy, weight_of, worth
 from hpuprof.planning.situation import Measured, Situation
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT, interval, of_other_runs, repeated
@@ -56,6 +57,11 @@ class Priced(NamedTuple):
     change: Change
     share: Floats
     least: Floats
+
+    @property
+    def weight(self) -> float:
+        """What its gain is divided by for the effort that it asks for."""
+        return weight_of(self.remedy.effort, blocked=self.change.blocked)
 
 
 def plan_rows(
@@ -128,7 +134,7 @@ def _priced_alone(pricing: Pricing, remedy: Remedy, change: Change) -> Priced:
 
 def _ceiling_after(first: Change, change: Change, pricing: Pricing) -> float:
     """Return the most that a change can save after another: what hides behind that one may set the step then."""
-    if first is change or _together(first, change):
+    if first is change or first.shares(change):
         return 0.0
     gone = replace(change, edit=change.ideal or change.edit, uncertain=False)
     try:
@@ -148,7 +154,7 @@ def _sure(samples: Floats) -> float:
 
 def _worth(found: Tried) -> float:
     """Return what a change is worth for its effort: the mean of its sure gain and its median."""
-    return worth(_sure(found[3]), found[0], found[1].remedy.effort)
+    return worth(_sure(found[3]), found[0], found[1].weight)
 
 
 class Plan(msgspec.Struct, frozen=True, eq=False):
@@ -182,12 +188,12 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             stated_after = np.maximum(of_other_runs(after, known=self.base_known) * known, least)
             row = self._row(priced, after=after if order == 1 else None, known=known)
             saved = (before - after) * known
-            gain_columns = _columns("gain", _about(saved, float(median(stated_before) - median(stated_after))))
+            gain_columns = columns("gain", _about(saved, float(median(stated_before) - median(stated_after))))
             yield msgspec.structs.replace(
                 row,
                 order=order,
-                **_columns("before", interval(stated_before)),
-                **_columns("after", interval(stated_after)),
+                **columns("before", interval(stated_before)),
+                **columns("after", interval(stated_after)),
                 **gain_columns,
                 p_gain=float(np.mean(saved > 0.0)),
                 after=self._needed(taken[: order - 1], priced, row.alone_ns, gain_columns["gain_ns"]),
@@ -196,7 +202,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             before, stated_before, share = after, stated_after, with_it
         rest = [p for p in self.priced if p not in taken]
         for priced in sorted(rest, key=lambda p: float(median(p.share))):
-            excluded = any(_together(priced.change, change) for change in done)
+            excluded = any(priced.change.shares(change) for change in done)
             row = self._row(priced, "excluded" if excluded else "not_chosen" if chosen else "adds_nothing")
             much = (row.alone_ns or 0.0) >= WORTH * float(median(pricing.base))
             yield row if taken or chosen or not much else msgspec.structs.replace(row, reason="may_lose")
@@ -228,7 +234,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             mine = [p for p in self.priced if p.remedy.name == name]
             if mine:
                 found.append(min(mine, key=lambda p: float(median(p.share))))
-        return sorted(found, key=lambda p: (-(1.0 - float(median(p.share))) / WEIGHT[p.remedy.effort], p.remedy.name))
+        return sorted(found, key=lambda p: (-(1.0 - float(median(p.share))) / p.weight, p.remedy.name))
 
     def _greedy(self) -> list[Priced]:
         few, taken = self.pricing.few(FEW), list[Priced]()
@@ -239,7 +245,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
                 p
                 for p in self.priced
                 if p not in taken
-                and not any(_together(p.change, change) for change in done)
+                and not any(p.change.shares(change) for change in done)
                 and not any(p.remedy.name in t.remedy.excludes or t.remedy.name in p.remedy.excludes for t in taken)
             ]
             gains = list(self._tried(open_ones, done, few, share))
@@ -268,7 +274,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     def _easier(self, gains: Sequence[Tried], best: Tried, few: Pricing, done: Sequence[Change]) -> Tried:
         """Return what to take first: the change of most worth, or one of less effort that saves much of the same."""
         for found in sorted(gains, key=lambda found: (found[1].remedy.effort, -_worth(found))):
-            lighter = WEIGHT[found[1].remedy.effort] / WEIGHT[best[1].remedy.effort]
+            lighter = found[1].weight / best[1].weight
             if lighter >= 1.0 or _worth(found) < lighter * _worth(best):
                 continue
             both = float(median(1.0 - few.share([*done, found[1].change, best[1].change])))
@@ -286,8 +292,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         all its outcomes, unless it clears the way of another one.
         """
         best, clearing = WORTH, {name for p in open_ones for name in p.change.after}
-        for candidate in sorted(open_ones, key=lambda p: float(median(p.share)) * WEIGHT[p.remedy.effort]):
-            changes, weight = [*done, candidate.change], WEIGHT[candidate.remedy.effort]
+        for candidate in sorted(open_ones, key=lambda p: float(median(p.share)) * p.weight):
+            changes, weight = [*done, candidate.change], candidate.weight
             by_verdict = self._by_verdict(candidate, first=not done)
             try:
                 least = WORTH if candidate.remedy.name in clearing else max(WORTH, BOUND_FIRST * best * weight)
@@ -335,36 +341,23 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
 
         `after`: the step time with it alone, if known [ns]; `known`: factors to steps that were not recorded.
         """
-        remedy, change, base = priced.remedy, priced.change, self.pricing.base
+        base = self.pricing.base
         ceiling = interval(base * self._ceiling(priced))
-        row = PlanRow(
-            order=None,
-            remedy=remedy.name,
-            title=remedy.title,
-            where=change.where,
-            per_step=change.per_step,
-            ceiling_ns=ceiling.high if ceiling else None,
-            reason=reason,
-            advice=remedy.advice_for(self.family),
-            code=change.code or remedy.code_for(self.family),
-            costs=remedy.costs,
-            unknown=remedy.unknown,
-            proof=remedy.proof,
-            effort=remedy.effort.name.lower(),
-            mends=list(change.mends or remedy.mends),
-            requires=list(change.requires),
-            **self.situation.place(change.touches, change.occurs)._asdict(),
-        )
+        row = row_of(priced.remedy, priced.change, self.situation, self.family, reason)
+        row = msgspec.structs.replace(row, ceiling_ns=ceiling.high if ceiling else None)
         if after is None:
             after = base * (1.0 - self._gained(priced, 1.0 - np.maximum(priced.share, priced.least), first=True))
         saved = (base - after) * (1.0 if known is None else known)
-        alone = _columns("alone", _about(saved, float(median(base) - median(after))))
-        alone |= _columns("before", interval(of_other_runs(base, known=self.base_known)))
+        alone = columns("alone", _about(saved, float(median(base) - median(after))))
+        alone |= columns("before", interval(of_other_runs(base, known=self.base_known)))
         return msgspec.structs.replace(row, **alone, p_gain=float(np.mean(saved > 0.0)))
 
 
-def _columns(name: str, found: Interval | None) -> dict[str, float | None]:
-    """Return the columns of a quantity: 5th percentile, median, 95th percentile; None where it is unknown."""
+def columns(name: str, found: Interval | None) -> dict[str, float | None]:
+    """Return the columns of a time: 5th percentile, median, 95th percentile; None where it is unknown.
+
+    `name`: alone, before, after or gain.
+    """
     ends = (found.low, found.median, found.high) if found else (None, None, None)
     return dict(zip((f"{name}_low_ns", f"{name}_ns", f"{name}_high_ns"), ends, strict=True))
 
@@ -373,10 +366,3 @@ def _about(saved: Floats, middle: float) -> Interval | None:
     """Return the interval of a gain around `middle`, by which the medians of the step times differ."""
     gain = interval(saved)
     return gain and replace(gain, median=float(np.clip(middle, gain.low, gain.high)))
-
-
-def _together(one: Change, other: Change) -> bool:
-    """Tell whether two changes touch the same calls."""
-    if one.touches is None or other.touches is None:
-        return False
-    return bool((one.touches & other.touches).any())

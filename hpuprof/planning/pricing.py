@@ -58,12 +58,8 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
     def of(cls, replay: Replay) -> Pricing:
         """Make one from what the prediction was played on."""
         model, count = replay.model, len(replay.base)
-        rng = np.random.default_rng(SEED + 2)
-        level = (rng.permutation(count) + 0.5) / count
-        error = np.exp(
-            np.hypot(GAIN_ERROR, 0.5 * model.doubt) * rng.permutation(standard_normal((np.arange(count) + 0.5) / count))
-        )
-        loader, models = replay.loader, _remembering(model)
+        level, error = outcomes(count, model.doubt)
+        loader, models = replay.loader, remembering(model)
         waited = loader is not None and loader.late.any()
         return cls(
             model=model,
@@ -74,7 +70,7 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
             level=level,
             error=error,
             models=models,
-            unwaiting=_remembering(model.without_host(loader.waiting)) if loader is not None and waited else models,
+            unwaiting=remembering(model.without_host(loader.waiting)) if loader is not None and waited else models,
             loader=loader,
             at=np.arange(count),
         )
@@ -112,15 +108,7 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
         `times`: what a play at an outcome gives for some of the samples.
         """
         levels = sorted({*LEVELS, *(bend for change in changes if change.uncertain for bend in change.bends)})
-        left = np.clip(np.searchsorted(levels, self.level, side="right") - 1, 0, len(levels) - 2)
-        low, high = np.take(levels, left), np.take(levels, left + 1)
-        part = (self.level - low) / (high - low)
-        found = np.zeros(len(self.level))
-        for at, level in enumerate(levels):
-            mine = (left == at) | (left == at - 1)
-            if mine.any():
-                found[mine] += np.where(left == at, 1.0 - part, part)[mine] * times(level, mine)
-        return found
+        return between(levels, self.level, times)
 
     def _times(
         self, changes: tuple[Change, ...], level: float, pick: Mask | None = None, *, ideal: bool = False
@@ -154,7 +142,7 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
         ideal: bool,
     ) -> Floats:
         """Return mean step times of some samples, whatever data-loader workers allow [ns]."""
-        schedule = _applied(models, changes, level, ideal=ideal).schedule
+        schedule = with_changes(models, changes, level, ideal=ideal).schedule
         steps = self.model.edited(schedule, self.sample.picked(at), self.outside[at])
         times: Floats = (steps * self.weights[at]).mean(axis=1)
         return times
@@ -170,7 +158,7 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
             every = self.loader.every[self.at] * _left_of_pace(changes, 0.5)
             if median(self.share(changes) * self.now <= every * (1.0 + TINY)) > 0:
                 return "host"
-        schedule = _applied(self._usual, tuple(changes), 0.5).schedule
+        schedule = with_changes(self._usual, tuple(changes), 0.5).schedule
         sample = self._middle
         now = _at_median(schedule, sample)
         no_host = self._alone(tuple(changes), 0.5)
@@ -192,7 +180,7 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
         """Return what the device alone takes for a step with some changes at the medians, played once [ns]."""
         key = changes, level if any(change.uncertain for change in changes) else 0.0
         if key not in self.alone:
-            self.alone[key] = _at_median(_applied(self._usual, *key).schedule, self._middle, host=False)
+            self.alone[key] = _at_median(with_changes(self._usual, *key).schedule, self._middle, host=False)
         return self.alone[key]
 
     @cached_property
@@ -200,13 +188,35 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
         return self.sample.median()
 
 
-def _applied(
-    models: Models,
-    changes: tuple[Change, ...],
-    level: float,
-    *,
-    ideal: bool = False,
-) -> StepModel:
+def outcomes(count: int, doubt: float) -> tuple[Floats, Floats]:
+    """Return samples of how badly changes turn out, 0 to 1, and of the factor on what they gain.
+
+    `doubt`: share of the device's work whose launch may be another one.
+    """
+    rng = np.random.default_rng(SEED + 2)
+    level = (rng.permutation(count) + 0.5) / count
+    normal = rng.permutation(standard_normal((np.arange(count) + 0.5) / count))
+    return level, np.exp(np.hypot(GAIN_ERROR, 0.5 * doubt) * normal)
+
+
+def between(levels: Sequence[float], at: Floats, times: Callable[[float, Mask], Floats]) -> Floats:
+    """Return what lies between two of two or more ascending outcomes, for the outcome of each sample.
+
+    `times`: what an outcome gives for some of the samples.
+    """
+    left = np.clip(np.searchsorted(levels, at, side="right") - 1, 0, len(levels) - 2)
+    low, high = np.take(levels, left), np.take(levels, left + 1)
+    part = (at - low) / (high - low)
+    found = np.zeros(len(at))
+    for i, level in enumerate(levels):
+        mine = (left == i) | (left == i - 1)
+        if mine.any():
+            found[mine] += np.where(left == i, 1.0 - part, part)[mine] * times(level, mine)
+    return found
+
+
+def with_changes(models: Models, changes: Sequence[Change], level: float, *, ideal: bool = False) -> StepModel:
+    """Return the recorded steps with changes, at an outcome; the order given does not matter."""
     return models(tuple(sorted(changes, key=lambda c: c.last)), level, ideal)
 
 
@@ -216,8 +226,8 @@ def _left_of_pace(changes: Sequence[Change], level: float, *, ideal: bool = Fals
     return 1.0 if not paces else 0.0 if ideal else min(one(level) for one in paces)
 
 
-def _remembering(model: StepModel) -> Models:
-    """Return what `applied` does to a model with changes in their order, one change after the other."""
+def remembering(model: StepModel) -> Models:
+    """Return, for a model, what `applied` does to a model with changes in their order, one change after the other."""
 
     @lru_cache(maxsize=REMEMBERED)
     def made(changes: tuple[Change, ...], level: float, ideal: bool) -> StepModel:  # noqa: FBT001

@@ -53,7 +53,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
 
     model: StepModel
     regions: list[Region]
-    answer: GraphMode
+    answer: GraphMode | None = None
     loader: Loader | None = None
     measured: Measured = Measured()
 

@@ -16,9 +16,12 @@ from hpuprof.model.partial import RankPartial
 from hpuprof.model.plan_rows import refused
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
-from hpuprof.planning.remedy import LOSS, Effort, worth
+from hpuprof.planning.greedy import columns
+from hpuprof.planning.job_prices import JobPrices
+from hpuprof.planning.remedy import LOSS, WEIGHT, Effort, worth
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
+from hpuprof.report.job_lines import first_line, gained_by_graphs, lines_of
 from hpuprof.report.model import Finding
 from hpuprof.report.pause_lines import shifted, with_pauses
 from hpuprof.report.pauses import PAUSES, Pause, find_pauses
@@ -59,8 +62,10 @@ def plan_of(
         return []
     lead, part = main[0]
     rows = list(part.plan or ())
+    prices = None if refused(rows) else JobPrices.of([part for _, part in main])
     if len(main) > 1:
-        rows = _of_all_ranks(_in_steps_of_the_job(rows, part, graph.base_step_ns), graph)
+        rows = _in_steps_of_the_job(rows, part, graph.base_step_ns)
+        rows = _of_all_ranks(rows, graph) if prices is None else lines_of(prices, rows, graph)
     if not refused(rows):
         rows = _with_other_ranks(rows, _other_ranks(len(main), part, graph))
     now = _now_ns(part, graph)
@@ -195,9 +200,9 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     if graph.verdict not in WORTH_TRYING or then is None or now is None:
         left = [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
         return left if rows[at].order != 1 else _with_best_alone(left, rows[at].before_ns or 0.0, graph.base_range_ns)
-    gained = _gained(graph, now, then)
+    gained = gained_by_graphs(graph, now, then)
     where = f"{graph.region}, with {graph.api}"
-    joint = msgspec.structs.replace(rows[at], where=where, **_ends("alone", gained))
+    joint = msgspec.structs.replace(rows[at], where=where, **columns("alone", gained))
     if joint.order == 1 and gained.low < LOSS * now:  # what may lose does not come first
         others = [*rows[:at], *map(_open, rows[at + 1 :])]
         found = _with_best_alone(others, now, graph.base_range_ns)
@@ -206,22 +211,14 @@ def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
     rest = rows[at + 1 :]
     if joint.order == 1:
         rest = _after(rest, then, joint.after_ns)
-        joint = msgspec.structs.replace(_first(joint, now, gained, graph.base_range_ns), **_ends("after", then))
+        joint = msgspec.structs.replace(first_line(joint, now, gained, graph.base_range_ns), **columns("after", then))
     return [*rows[:at], joint, *rest]
-
-
-def _gained(graph: GraphMode, now: float, then: Interval) -> Interval:
-    """Return what graphs gain of the step time `now` [ns]: within the speed-up, whose samples hold both step times."""
-    if graph.speedup is None:
-        return Interval(low=now - then.high, median=now - then.median, high=now - then.low)
-    low, high = (now * (1.0 - 1.0 / speedup) for speedup in (graph.speedup.low, graph.speedup.high))
-    return Interval(low=low, median=min(max(now - then.median, low), high), high=high)
 
 
 def _after(rows: Sequence[PlanRow], begin: Interval, alone: float | None) -> list[PlanRow]:
     """Return the rows with those of the plan as parts of another step time than `alone`, the first one's before."""
     found = [_scaled(row, begin.median / alone) if row.order and alone else row for row in rows]
-    known = _ends("before", begin)
+    known = columns("before", begin)
     return [msgspec.structs.replace(row, **known) if row.order == 2 else row for row in found]
 
 
@@ -232,7 +229,7 @@ def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = N
         return rows
     best = rows[at]
     gained = _known(best.alone_low_ns, best.alone_ns, best.alone_high_ns)
-    first = _first(msgspec.structs.replace(best, reason=""), now, gained, known)
+    first = first_line(msgspec.structs.replace(best, reason=""), now, gained, known)
     # What a change gives after another one must be recorded anew.
     return [
         first,
@@ -245,28 +242,7 @@ def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = N
 
 def _worth(row: PlanRow) -> float:
     effort = Effort[row.effort.upper()] if row.effort else Effort.FEW_LINES
-    return worth(row.alone_low_ns or 0.0, row.alone_ns or 0.0, effort)
-
-
-def _ends(of: str, found: Interval) -> dict[str, float]:
-    """Return the columns of a time with its interval; `of`: alone, before, after or gain."""
-    return {f"{of}_low_ns": found.low, f"{of}_ns": found.median, f"{of}_high_ns": found.high}
-
-
-def _first(row: PlanRow, now: float, gained: Interval, known: Interval | None) -> PlanRow:
-    """Make a row the plan's first line.
-
-    `now`: the step time [ns]; `known`: its interval, None where it was given. The gain of a longer step than `now` may
-    be above that.
-    """
-    low, middle, high = (max(0.0, now - gain) for gain in (gained.high, gained.median, gained.low))
-    return msgspec.structs.replace(
-        row,
-        order=1,
-        **_ends("before", known or Interval(low=now, median=now, high=now)) | {"before_ns": now},
-        **_ends("after", Interval(low=low, median=middle, high=high)),
-        **_ends("gain", gained),
-    )
+    return worth(row.alone_low_ns or 0.0, row.alone_ns or 0.0, WEIGHT[effort])
 
 
 def _open(row: PlanRow) -> PlanRow:
@@ -354,12 +330,12 @@ def _with_even_ranks(
     priced = []
     for line, share, more in lines:
         alone, gain = share.times(now), more.times(now)
-        row = msgspec.structs.replace(line, ceiling_ns=max(alone.high, gain.high), **_ends("alone", alone))
+        row = msgspec.structs.replace(line, ceiling_ns=max(alone.high, gain.high), **columns("alone", alone))
         priced.append((row, gain))
     first = next((r for r in rows if r.order == 1), None)
     if first is not None and (first.gain_ns or 0.0) >= saved.median * now:
         return [*rows, *(msgspec.structs.replace(row, reason="record_again") for row, _ in priced)]
-    head = _first(priced[0][0], now, priced[0][1], known)
+    head = first_line(priced[0][0], now, priced[0][1], known)
     return [head, *(_second(row, gain, head, saved.times(now), now) for row, gain in priced[1:]), *map(_open, rows)]
 
 
@@ -367,5 +343,5 @@ def _second(row: PlanRow, gain: Interval, first: PlanRow, both: Interval, now: f
     """Make a row the plan's second line. `both`: what the first two gain together [ns]."""
     before = {f"before{end}": getattr(first, f"after{end}") for end in ("_low_ns", "_ns", "_high_ns")}
     low, middle, high = (max(0.0, now - both_ns) for both_ns in (both.high, both.median, both.low))
-    after = _ends("after", Interval(low=low, median=middle, high=high))
-    return msgspec.structs.replace(row, order=2, **before, **after, **_ends("gain", gain))
+    after = columns("after", Interval(low=low, median=middle, high=high))
+    return msgspec.structs.replace(row, order=2, **before, **after, **columns("gain", gain))

@@ -20,7 +20,7 @@ from hpuprof.model.intervals import Intervals
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, Prediction
 from hpuprof.what_if.capture import Captured, Region
 from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_scales, least_kernel_scale
-from hpuprof.what_if.joint_points import joint_points
+from hpuprof.what_if.joint_points import joint_points, path_points
 from hpuprof.what_if.play import Pace, Sample, pace
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait
 from hpuprof.what_if.skeleton import Collectives, find_skeleton
@@ -178,15 +178,27 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
 
     def _at_joint_points(self, schedule: Schedule) -> CollectiveSkeleton | None:
         """Return the collectives of a schedule at the settings of `joint_points`."""
+        return self._reduced(schedule, self._joint)
+
+    def along_the_cost(self, schedule: Schedule) -> CollectiveSkeleton | None:
+        """Return the collectives of an edited schedule at the settings of `path_points`; None where it has none."""
+        return self._reduced(schedule, self._path)
+
+    def _reduced(self, schedule: Schedule, settings: tuple[Drawn, Sample]) -> CollectiveSkeleton | None:
         if not len(self.collectives.chosen):
             return None
-        points, sample = self._joint
+        points, sample = settings
         return find_skeleton(schedule, self.collectives, self._less_certain(schedule, sample, points.outside))
 
     @cached_property
     def _joint(self) -> tuple[Drawn, Sample]:
         points = joint_points(self.constants)
         return points, self.sample(points)
+
+    @cached_property
+    def _path(self) -> tuple[Drawn, Sample]:
+        points = path_points(self.constants)
+        return points, self._sample(points)
 
     @property
     def positions(self) -> Ints:

@@ -44,7 +44,11 @@ def find(situation: Situation) -> Iterator[Change]:
     every = np.array([name in waiting for name in names])
     chosen = _Copies(program, ahead, late, _uploading(of, ahead), every & ~program.marker)
     counts = [len(distinct(program.call[mask])) / program.steps for mask in (ahead, late)]
-    parts = [f"{n:,.0f} {word}" for n, word in zip(counts, ("uploads", "copies to the host"), strict=True) if n]
+    parts = [
+        f"{n:,.0f} {word}" if n >= 10 else f"{n:.2g} {word}"
+        for n, word in zip(counts, ("uploads", "copies to the host"), strict=True)
+        if n
+    ]
     yield Change(
         f"{' and '.join(parts)} in line with the computation", sum(counts), chosen.edit, chosen.ideal, uncertain=True
     )

@@ -1,0 +1,108 @@
+"""What fixes save of a job: all ranks played together, each with a fix where its steps have a place for it.
+
+A rank that waits in a collective gains nothing by itself from what the others wait for, and everything from what holds
+them up. So each fix is played on all ranks at once, at the costs of profiling and the outcomes that its samples have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from hpuprof.graph_mode.job import Job
+from hpuprof.graph_mode.joint import Joint
+from hpuprof.model.arrays import Floats
+from hpuprof.model.partial import RankPartial
+from hpuprof.model.plan_rows import PlanRow
+from hpuprof.model.prediction import ChangedStep, CollectiveSkeleton, Interval
+from hpuprof.planning.pricing import between, outcomes
+from hpuprof.what_if.joint_points import on_path
+from hpuprof.what_if.uncertainty import interval
+
+STEP_ERROR = 0.25
+"""Relative standard deviation of what a fix saves of a job beyond the model's own error: one step stands for all of
+the ranks' meetings. By judgment, after simulated jobs of seeds that no accuracy is reported of."""
+
+
+class JobPrice(Struct, frozen=True):
+    """What a fix saves of the job's step [ns], and its row on the first rank that has a place for it."""
+
+    saved: Interval
+    p_gain: float
+    row: PlanRow
+
+
+class JobPrices(Struct, frozen=True):
+    """The fixes of a job, by name, and what those that can be made at once save together [ns]."""
+
+    alone: Mapping[str, JobPrice]
+    together: Interval | None
+    names: frozenset[str]  # of those made at once
+
+    @classmethod
+    def of(cls, parts: Sequence[RankPartial]) -> JobPrices | None:
+        """Play a job; None where its ranks cannot be played together, or their fixes are not known."""
+        predictions = [part.prediction for part in parts if part.prediction is not None]
+        fixes = [part.fixes for part in parts if part.fixes is not None]
+        if len(parts) < 2 or not len(predictions) == len(fixes) == len(parts):
+            return None
+        job = Job(parts, predictions)
+        if job.joint is None:
+            return None
+        played = _Played.of(job, job.joint)
+        if played is None:
+            return None
+        alone = {}
+        names = list(dict.fromkeys(row.remedy for one in fixes for row in one.rows))
+        for name in names:
+            of_rank = [next((s for s in one.alone if name in s.names), None) for one in fixes]
+            samples = played.saved(of_rank)
+            saved = None if samples is None else interval(samples)
+            if samples is not None and saved is not None:
+                row = next(row for one in fixes for row in one.rows if row.remedy == name)
+                alone[name] = JobPrice(saved, float(np.mean(samples > 0.0)), row)
+        every = played.saved([one.together for one in fixes])
+        done = frozenset(name for one in fixes if one.together is not None for name in one.together.names)
+        return cls(alone, None if every is None else interval(every), done)
+
+
+class _Played(Struct, frozen=True, eq=False):
+    """A job, and samples of its step time as it is [ns]: as the job has it, and along the profiler's cost."""
+
+    joint: Joint
+    unchanged: list[CollectiveSkeleton]
+    base: Floats
+    now: Floats
+
+    @classmethod
+    def of(cls, job: Job, joint: Joint) -> _Played | None:
+        unchanged = [on_path(p.skeleton) for p in job.predictions if p.skeleton is not None]
+        now = joint.along_the_cost(unchanged) if len(unchanged) == len(job.predictions) else None
+        return None if now is None else cls(joint, unchanged, job.base_samples, now)
+
+    def saved(self, of_rank: Sequence[ChangedStep | None]) -> Floats | None:
+        """Return samples of what changes of each rank save [ns], None for a rank that changes nothing."""
+        levels = max((step.levels for step in of_rank if step is not None), key=len, default=[])
+        times = {}
+        for level in levels:
+            found = self.joint.along_the_cost(
+                [_at(level, step) or now for step, now in zip(of_rank, self.unchanged, strict=True)]
+            )
+            if found is None:
+                return None
+            times[level] = found
+        if not times:
+            return None
+        level, error = outcomes(len(self.now), 2 * STEP_ERROR)  # half of the doubt counts
+        many = len(levels) > 1
+        after = between(levels, level, lambda outcome, mine: times[outcome][mine]) if many else times[levels[0]]
+        return self.base * np.minimum((1.0 - after / np.maximum(self.now, 1.0)) * error, 1.0)
+
+
+def _at(level: float, step: ChangedStep | None) -> CollectiveSkeleton | None:
+    """Return the step at an outcome; at its only one where it has no others."""
+    if step is None:
+        return None
+    return step.skeletons[step.levels.index(level) if level in step.levels else 0]

@@ -1,0 +1,88 @@
+"""What the rank of a job could change: its steps with each fix, reduced to their collectives.
+
+How long a rank waits in collectives follows from the others, so that what a fix saves of a job shows only where all
+ranks are played with it. A rank finds its fixes and what each makes of its steps; `job_prices` plays them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpuprof.model.plan_rows import PlanRow, RankFixes
+from hpuprof.model.prediction import ChangedStep
+from hpuprof.planning.pricing import LEVELS, Models, remembering, with_changes
+from hpuprof.planning.remedies import REMEDIES
+from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.situation import Situation
+from hpuprof.what_if.graph import CrosswiseError
+from hpuprof.what_if.step_model import StepModel
+
+BY_OTHERS = ("graphs",)
+"""Fixes that all ranks together have a price for already: graph mode's verdict."""
+
+
+def rank_fixes(situation: Situation, family: str) -> RankFixes | None:
+    """Return the fixes of a rank; None where its steps have no collectives in which it meets others."""
+    model = situation.model
+    if not len(model.collectives.chosen):
+        return None
+    models = remembering(model)
+    rows, alone, chosen = [], list[ChangedStep](), list[tuple[Remedy, Change]]()
+    for remedy, change in _widest(situation):
+        step = _step(model, models, [remedy.name], [change])
+        if step is None:
+            continue
+        rows.append(row_of(remedy, change, situation, family))
+        alone.append(step)
+        if remedy.effort < Effort.NUMERICS and not any(_excluded(remedy, change, *one) for one in chosen):
+            chosen.append((remedy, change))
+    names = [remedy.name for remedy, _ in chosen]
+    return RankFixes(rows, alone, _step(model, models, names, [change for _, change in chosen]) if chosen else None)
+
+
+def _widest(situation: Situation) -> Iterator[tuple[Remedy, Change]]:
+    """Yield the change of each remedy that touches most of the program, where it leaves collectives as they are."""
+    for remedy in REMEDIES:
+        if remedy.name in BY_OTHERS or "communication" in remedy.bounds:
+            continue
+        found = [change for change in remedy.find(situation) if change.paces is None]
+        if found:
+            yield remedy, max(found, key=lambda c: 0 if c.touches is None else int(c.touches.sum()))
+
+
+def _excluded(remedy: Remedy, change: Change, other: Remedy, taken: Change) -> bool:
+    """Tell whether two changes cannot be made both."""
+    named = other.name in remedy.excludes or remedy.name in other.excludes
+    return named or change.shares(taken)
+
+
+def _step(model: StepModel, models: Models, names: list[str], changes: Sequence[Change]) -> ChangedStep | None:
+    """Return the step with changes at each outcome; None without its collectives, or if work would wait for itself."""
+    levels = LEVELS if any(change.uncertain for change in changes) else LEVELS[:1]
+    try:
+        found = [model.along_the_cost(with_changes(models, changes, level).schedule) for level in levels]
+    except CrosswiseError:
+        return None
+    skeletons = [skeleton for skeleton in found if skeleton is not None]
+    return ChangedStep(names=names, levels=list(levels), skeletons=skeletons) if len(skeletons) == len(found) else None
+
+
+def row_of(remedy: Remedy, change: Change, situation: Situation, family: str, reason: str = "") -> PlanRow:
+    """Return the row of a change without its price."""
+    return PlanRow(
+        order=None,
+        remedy=remedy.name,
+        title=remedy.title,
+        where=change.where,
+        per_step=change.per_step,
+        reason=reason,
+        advice=remedy.advice_for(family),
+        code=change.code or remedy.code_for(family),
+        costs=remedy.costs,
+        unknown=remedy.unknown,
+        proof=remedy.proof,
+        effort=remedy.effort.name.lower(),
+        mends=list(change.mends or remedy.mends),
+        requires=list(change.requires),
+        **situation.place(change.touches, change.occurs)._asdict(),
+    )

@@ -1,0 +1,190 @@
+"""The plan of a job whose ranks were played together with each fix: which lines, in which order, and what they save.
+
+What a line saves alone is played, and what all of them save that can be made at once. The first line saves what it
+saves alone; the others share what is left of the whole as they do alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from hpuprof.graph_mode.verdict import BLOCKED, SURE, WORTH_TRYING
+from hpuprof.model.plan_rows import PlanRow
+from hpuprof.model.prediction import GraphMode, Interval
+from hpuprof.planning.greedy import MOST, SHOWN, WORTH, columns
+from hpuprof.planning.job_prices import JobPrices
+from hpuprof.planning.remedies import REMEDIES
+from hpuprof.planning.remedy import LOSS, NO_PLACE, WEIGHT, Effort, worth
+
+GRAPHS = "graphs"
+_REMEDIES = {remedy.name: remedy for remedy in REMEDIES}
+
+
+def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> list[PlanRow]:
+    """Return the rows of a job's plan.
+
+    Args:
+        prices: what fixes save of it.
+        rows: the plan of its first rank, in steps of the job: what else has a price there, and what has none.
+        graph: graph mode's answer for all ranks.
+    """
+    now = graph.base_step_ns or 0.0
+    before = columns("before", graph.base_range_ns or Interval(low=now, median=now, high=now)) | {"before_ns": now}
+    found = [
+        msgspec.structs.replace(
+            one.row, p_gain=one.p_gain, ceiling_ns=one.saved.high, **columns("alone", one.saved), **before
+        )
+        for one in prices.alone.values()
+    ]
+    if graph.verdict in WORTH_TRYING and graph.step_time_ns is not None and graph.base_step_ns:
+        found.append(msgspec.structs.replace(_graphs(graph, graph.step_time_ns), **before))
+    known = {row.remedy for row in found} | {GRAPHS}
+    # Fixes of communication, and the workers' pace, are played on the first rank alone.
+    found += [_open(row) for row in rows if row.remedy not in known and row.alone_ns is not None]
+    known |= {row.remedy for row in found}
+    left = [row for row in found if (row.alone_high_ns or 0.0) > SHOWN * now]
+    lines = _chosen(left, now, blocked=graph.verdict == "not yet")
+    priced = list(_priced(lines, prices, now, graph.base_range_ns))
+    while small := {row.remedy for row in priced[1:] if (row.gain_ns or 0.0) < WORTH * now}:
+        lines = [row for row in lines if row.remedy not in small]
+        priced = list(_priced(lines, prices, now, graph.base_range_ns))
+    rest = [row for row in left if row not in lines]
+    reason = "adds_nothing" if lines else "may_lose"
+    return [
+        *priced,
+        *(_left(row, reason if (row.alone_ns or 0.0) >= WORTH * now else "adds_nothing") for row in rest),
+        *(row for row in rows if row.remedy not in known),
+        *(_nowhere(row) for row in found if row not in left),
+    ]
+
+
+def _graphs(graph: GraphMode, then: Interval) -> PlanRow:
+    remedy = _REMEDIES[GRAPHS]
+    before = f", once {', '.join(graph.options[0].blocked_by)} is out of the way" if graph.options[0].blocked_by else ""
+    gained = gained_by_graphs(graph, graph.base_step_ns or 0.0, then)
+    return PlanRow(
+        order=None,
+        remedy=remedy.name,
+        title=remedy.title,
+        where=f"{graph.region}, with {graph.api}{before}",
+        per_step=graph.options[0].graphs,
+        advice=remedy.advice,
+        costs=remedy.costs,
+        unknown=remedy.unknown,
+        proof=remedy.proof,
+        effort=remedy.effort.name.lower(),
+        mends=list(remedy.mends),
+        p_gain=graph.probability_gain,
+        ceiling_ns=gained.high,
+        **columns("alone", gained),
+    )
+
+
+def gained_by_graphs(graph: GraphMode, now: float, then: Interval) -> Interval:
+    """Return what graphs gain of the step time `now` [ns]: within the speed-up, whose samples hold both step times."""
+    if graph.speedup is None:
+        return Interval(low=now - then.high, median=now - then.median, high=now - then.low)
+    low, high = (now * (1.0 - 1.0 / speedup) for speedup in (graph.speedup.low, graph.speedup.high))
+    return Interval(low=low, median=min(max(now - then.median, low), high), high=high)
+
+
+def _chosen(rows: Sequence[PlanRow], now: float, *, blocked: bool) -> list[PlanRow]:
+    """Return the lines of the plan by worth; what may lose does not come first."""
+
+    def value(row: PlanRow) -> float:
+        weight = WEIGHT[Effort[row.effort.upper()]] * (BLOCKED if blocked and row.remedy == GRAPHS else 1.0)
+        return worth(row.alone_low_ns or 0.0, row.alone_ns or 0.0, weight)
+
+    out: list[PlanRow] = []
+    for row in sorted(rows, key=value, reverse=True):
+        sure = (row.alone_low_ns or 0.0) >= LOSS * now or (row.p_gain or 0.0) >= SURE
+        excluded = any(
+            row.remedy in _REMEDIES[other.remedy].excludes or other.remedy in _REMEDIES[row.remedy].excludes
+            for other in out
+        )
+        if (row.alone_ns or 0.0) >= WORTH * now and (out or sure) and not excluded and len(out) < MOST:
+            out.append(row)
+    return out
+
+
+def _priced(lines: Sequence[PlanRow], prices: JobPrices, now: float, known: Interval | None) -> Iterator[PlanRow]:
+    """Yield the lines with what each saves after those above it. `known`: the interval of the step time `now` [ns]."""
+    if not lines:
+        return
+    first = first_line(lines[0], now, _alone(lines[0]), known)
+    yield first
+    shared = [row for row in lines[1:] if row.remedy in prices.names]
+    whole = sum((row.alone_ns or 0.0) for row in shared)
+    left = _rest(prices, lines[0], shared, now)
+    above = first
+    for order, row in enumerate(lines[1:], 2):
+        alone, part = _alone(row), (above.after_ns or 0.0) / now
+        if row in shared and whole > 0.0:
+            gain = left.times((row.alone_ns or 0.0) / whole)
+        else:
+            gain = alone.times(part)
+        before = {f"before{end}": getattr(above, f"after{end}") for end in ("_low_ns", "_ns", "_high_ns")}
+        low, middle, high = (
+            max(0.0, (getattr(above, f"after{end}") or 0.0) - ns)
+            for end, ns in (("_low_ns", gain.high), ("_ns", gain.median), ("_high_ns", gain.low))
+        )
+        after = columns("after", Interval(low=low, median=middle, high=high))
+        above = msgspec.structs.replace(row, order=order, **before, **after, **columns("gain", gain))
+        yield above
+
+
+def _rest(prices: JobPrices, first: PlanRow, shared: Sequence[PlanRow], now: float) -> Interval:
+    """Return what lines that can be made at once save after the first one, at most what they save alone [ns]."""
+    alone = [_alone(row) for row in shared]
+    low, middle, high = (sum(getattr(one, end) for one in alone) for end in ("low", "median", "high"))
+    every = prices.together
+    if every is not None and first.remedy in prices.names:
+        of = _alone(first)
+        ends = every.low - of.low, every.median - of.median, every.high - of.high
+    elif every is not None:
+        part = 1.0 - (first.alone_ns or 0.0) / now
+        ends = every.low * part, every.median * part, every.high * part
+    else:
+        ends = low, middle, high
+    middle = max(0.0, min(middle, ends[1]))
+    return Interval(low=max(0.0, min(low, ends[0], middle)), median=middle, high=max(middle, min(high, ends[2])))
+
+
+def first_line(row: PlanRow, now: float, gained: Interval, known: Interval | None) -> PlanRow:
+    """Make a row the plan's first line.
+
+    `now`: the step time [ns]; `known`: its interval, None where it was given. The gain of a longer step than `now` may
+    be above that.
+    """
+    low, middle, high = (max(0.0, now - gain) for gain in (gained.high, gained.median, gained.low))
+    return msgspec.structs.replace(
+        row,
+        order=1,
+        **columns("before", known or Interval(low=now, median=now, high=now)) | {"before_ns": now},
+        **columns("after", Interval(low=low, median=middle, high=high)),
+        **columns("gain", gained),
+    )
+
+
+def _alone(row: PlanRow) -> Interval:
+    middle = row.alone_ns or 0.0
+    low, high = (middle if end is None else end for end in (row.alone_low_ns, row.alone_high_ns))
+    return Interval(low=low, median=middle, high=high)
+
+
+def _open(row: PlanRow) -> PlanRow:
+    """Return a row without its place in another plan."""
+    unknown = dict.fromkeys(f"{of}{end}_ns" for of in ("after", "gain") for end in ("_low", "", "_high"))
+    return msgspec.structs.replace(row, order=None, then="", reason="", after=[], **unknown)
+
+
+def _left(row: PlanRow, reason: str) -> PlanRow:
+    return msgspec.structs.replace(row, reason=reason)
+
+
+def _nowhere(row: PlanRow) -> PlanRow:
+    """Return the row of a fix that saves nothing of the job."""
+    reason, why = NO_PLACE
+    return PlanRow(order=None, remedy=row.remedy, title=row.title, where="", reason=reason, why=why, proof=row.proof)

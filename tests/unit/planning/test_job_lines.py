@@ -1,0 +1,87 @@
+"""The plan of a job whose ranks were played together: lines, order, and what is left for those after the first."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import hpuprof
+from hpuprof.model.plan_rows import PlanRow
+from hpuprof.model.prediction import GraphMode, Interval
+from hpuprof.planning.job_prices import JobPrice, JobPrices
+from hpuprof.report.job_lines import lines_of
+
+EFFORTS = {"data_loading": "argument", "fused_optimizer": "argument", "read_backs": "few_lines", "lower_precision": "numerics"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def graph() -> GraphMode:
+    """Graphs do not help; a step takes 1000 ns."""
+    found = hpuprof.analyze("sample_traces/cpu_1_rank", cache="off").graph_mode
+    return msgspec.structs.replace(found, base_step_ns=1000.0, base_range_ns=None)
+
+
+def row(name: str, **more) -> PlanRow:
+    known = {"order": None, "title": name, "where": "everywhere", "per_step": 1.0}
+    return PlanRow(remedy=name, **{**known, "effort": EFFORTS.get(name, "few_lines"), **more})
+
+
+def price(name: str, low: float, middle: float, high: float, p_gain: float = 1.0) -> JobPrice:
+    return JobPrice(Interval(low=low, median=middle, high=high), p_gain, row(name))
+
+
+def job(together: tuple[float, float, float] | None, *prices: JobPrice) -> JobPrices:
+    every = None if together is None else Interval(low=together[0], median=together[1], high=together[2])
+    done = frozenset(p.row.remedy for p in prices if p.row.effort != "numerics")
+    return JobPrices({p.row.remedy: p for p in prices}, every, done)
+
+
+def test_lines_stand_by_worth_and_share_what_the_first_one_leaves(graph):
+    """Of 1000: 300 and 200 alone, 400 together, so that the second saves 100; each counts for its effort."""
+    prices = job((350, 400, 450), price("read_backs", 180, 200, 220), price("data_loading", 280, 300, 320))
+    first, second = (r for r in lines_of(prices, [], graph) if r.order)
+    assert (first.remedy, first.order, second.remedy, second.order) == ("data_loading", 1, "read_backs", 2)
+    assert (first.before_ns, first.gain_ns, first.after_ns) == (1000, 300, 700)
+    assert (second.before_ns, second.gain_ns, second.after_ns) == (700, 100, 600)
+    assert (second.gain_low_ns, second.gain_high_ns) == (70, 130)
+    assert second.alone_ns == 200
+
+
+def test_two_that_hide_behind_each_other_are_not_promised_more_than_alone(graph):
+    prices = job((500, 500, 500), price("read_backs", 20, 20, 20), price("data_loading", 100, 100, 100))
+    first, second = (r for r in lines_of(prices, [], graph) if r.order)
+    assert (first.gain_ns, second.gain_ns) == (100, 20)
+
+
+def test_what_adds_less_than_a_hundredth_after_the_others_is_no_line(graph):
+    prices = job((305, 305, 305), price("read_backs", 200, 200, 200), price("data_loading", 300, 300, 300))
+    rows = lines_of(prices, [], graph)
+    assert [r.remedy for r in rows if r.order] == ["data_loading"]
+    assert next(r for r in rows if r.remedy == "read_backs").reason == "adds_nothing"
+
+
+def test_other_numerics_save_their_share_of_what_is_left(graph):
+    prices = job((300, 300, 300), price("data_loading", 300, 300, 300), price("lower_precision", 100, 100, 100))
+    first, second = (r for r in lines_of(prices, [], graph) if r.order)
+    assert (first.remedy, second.remedy) == ("data_loading", "lower_precision")
+    assert second.gain_ns == pytest.approx(70)
+
+
+def test_what_may_lose_is_no_first_line_of_a_job(graph):
+    prices = job(None, price("read_backs", -50, 80, 120, p_gain=0.7))
+    rows = lines_of(prices, [], graph)
+    assert [(r.remedy, r.order, r.reason) for r in rows] == [("read_backs", None, "may_lose")]
+
+
+def test_what_saves_nothing_of_the_job_has_no_place_in_it(graph):
+    """The rank waits for the others all the same; what only one rank has a price for stays, at its own."""
+    prices = job(None, price("read_backs", 0, 0, 0))
+    own = [
+        row("read_backs", alone_low_ns=90.0, alone_ns=90.0, alone_high_ns=90.0),
+        row("buckets", alone_low_ns=30.0, alone_ns=40.0, alone_high_ns=50.0, order=1),
+        row("fills", reason="no_place", why="none"),
+    ]
+    rows = {r.remedy: r for r in lines_of(prices, own, graph)}
+    assert (rows["read_backs"].reason, rows["read_backs"].alone_ns) == ("no_place", None)
+    assert (rows["buckets"].order, rows["buckets"].gain_ns) == (1, 40)
+    assert rows["fills"].why == "none"
