@@ -48,6 +48,8 @@ class Answer:
 def damaged(events: list[dict[str, Any]]) -> Iterator[tuple[str, float, list[dict[str, Any]]]]:
     """Yield variants of a trace: what is gone, the share of device rows, and the rest."""
     rows = [i for i, e in enumerate(events) if e.get("ph") == "X" and str(e.get("cat")).lower() in DEVICE]
+    if not rows:
+        return
     rows.sort(key=lambda i: float(events[i]["ts"]))
 
     def without(gone: list[int]) -> tuple[float, list[dict[str, Any]]]:
