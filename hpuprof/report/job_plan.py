@@ -18,7 +18,7 @@ from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.greedy import columns
 from hpuprof.planning.job_prices import JobPrices
-from hpuprof.planning.remedy import LOSS, WEIGHT, Effort, worth
+from hpuprof.planning.remedy import LOSS, NO_PLACE, WEIGHT, Effort, worth
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
 from hpuprof.report.job_lines import first_line, gained_by_graphs, lines_of
@@ -32,7 +32,8 @@ BALANCE = "balance"
 HELD_UP, BUBBLES = "HP230", "HP235"
 """The findings that name who holds the others up, and that stages wait for each other."""
 NOTHING = Interval(low=0.0, median=0.0, high=0.0)
-ONE_RANK = "one_rank"
+ONE_RANK, NOT_JOINED = "one_rank", "not_joined"
+_HIDDEN = "the ranks cannot be played together, and one that waits for others does not show what it saves"
 _TITLE = "Let all ranks keep pace"
 _OCCURRENCE = ("start_ns", "dur_ns")
 """Columns of a row that are recorded times, and no parts of a step."""
@@ -65,7 +66,7 @@ def plan_of(
     prices = None if refused(rows) else JobPrices.of([part for _, part in main])
     if len(main) > 1:
         rows = _in_steps_of_the_job(rows, part, graph.base_step_ns)
-        rows = _of_all_ranks(rows, graph) if prices is None else lines_of(prices, rows, graph)
+        rows = _with_hidden(_of_all_ranks(rows, graph), main) if prices is None else lines_of(prices, rows, graph)
     if not refused(rows):
         rows = _with_other_ranks(rows, _other_ranks(len(main), part, graph))
     now = _now_ns(part, graph)
@@ -189,6 +190,16 @@ def _with_other_ranks(rows: list[PlanRow], unrecorded: list[PlanRow]) -> list[Pl
     first = next((row for row in rows if row.order == 1), None)
     more = any((row.ceiling_ns or 0.0) > (first.gain_high_ns or 0.0) for row in unrecorded) if first else False
     return [*(map(_open, rows) if more else rows), *unrecorded]
+
+
+def _with_hidden(rows: Sequence[PlanRow], main: Main) -> list[PlanRow]:
+    """Return rows of the first rank, unknown where some rank has a place: waits for others may hide what it saves."""
+    found = {row.remedy for _, part in main if part.fixes is not None for row in part.fixes.rows}
+    unknown = {"reason": NOT_JOINED, "why": _HIDDEN, "needs": "more whole steps of all ranks"}
+    return [
+        msgspec.structs.replace(row, **unknown) if row.remedy in found and row.reason == NO_PLACE[0] else row
+        for row in rows
+    ]
 
 
 def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:

@@ -1,0 +1,104 @@
+"""Fixes of a job, by hand: two ranks meet in an all-reduce in the middle of each step, and one may read a value before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from builder import TraceBuilder
+from rank_traces import ALL_REDUCE, comm, header
+
+import hpuprof
+from hpuprof.model.plan_rows import PlanRow
+from hpuprof.planning.job_prices import JobPrices, _at
+from hpuprof.report.model import Report
+
+LAUNCHES, EVERY, KERNEL, LATENCY, TRANSFER = 6, 20, 8, 6, 40
+
+
+def job(reads: dict[int, float], slower: dict[int, float], steps: int = 6) -> list[TraceBuilder]:
+    """`reads`: length of an `item()` before the all-reduce; `slower`: host work before that, by rank [µs]."""
+    ranks = [TraceBuilder(**header(rank, 2)) for rank in range(2)]
+    now, free = [0.0, 0.0], [0.0, 0.0]
+    for step in range(steps):
+        begin, ready = list(now), [0.0, 0.0]
+        for half in range(2):
+            for rank, trace in enumerate(ranks):
+                for _ in range(LAUNCHES):
+                    trace.host("aten::mm", now[rank], EVERY)
+                    now[rank] += EVERY
+                    start = max(now[rank] - 2 + LATENCY, free[rank] + 1)
+                    trace.kernel("gemm", start, KERNEL, launch=now[rank] - 2, call_dur=1)
+                    free[rank] = start + KERNEL
+                trace.host("aten::mul_backward", now[rank], 1)
+                now[rank] += 1
+                if half:
+                    continue
+                if read := reads.get(rank):
+                    at = max(now[rank] + 8, free[rank] + 1)
+                    trace.host("aten::item", now[rank], read)
+                    copy = {"call": "cudaMemcpyAsync", "call_dur": at + 2 - now[rank], "cat": "gpu_memcpy"}
+                    trace.kernel("Memcpy DtoH (Device -> Pageable)", at, 2, launch=now[rank] + 1, bytes=4, **copy)
+                    now[rank] += read
+                    free[rank] = at + 2
+                trace.host("aten::work", now[rank], 10 + slower.get(rank, 0.0))
+                now[rank] += 10 + slower.get(rank, 0.0)
+                ready[rank] = max(now[rank] - 2 + LATENCY, free[rank] + 1)
+            if half == 0:
+                end = max(ready) + TRANSFER
+                for rank, trace in enumerate(ranks):
+                    took = {"launch": now[rank] - 2, "call_dur": 1, **comm(elements=9)}
+                    trace.kernel(ALL_REDUCE, ready[rank], end - ready[rank], **took)
+                    free[rank] = end
+        for rank, trace in enumerate(ranks):
+            done = free[rank] + 3
+            trace.host("cudaStreamSynchronize", now[rank], max(3, done - now[rank]), cat="cuda_runtime")
+            now[rank] = max(now[rank] + 3, done)
+            trace.step(step, begin[rank], now[rank] - begin[rank])
+    return ranks
+
+
+def analyzed(ranks: list[TraceBuilder], folder: Path, **options) -> Report:
+    for rank, trace in enumerate(ranks):
+        trace.write(folder / f"job_{rank}.pt.trace.json")
+    return hpuprof.analyze(folder, jobs=1, cache="off", **options)
+
+
+def read_of(report: Report) -> PlanRow:
+    return next(row for row in report.data.plan if row.remedy == "read_backs")
+
+
+def test_a_fix_that_another_rank_needs_is_a_line_of_the_job(tmp_path):
+    report = analyzed(job({1: 200.0}, {}), tmp_path)
+    assert report.graph_mode.together_error == pytest.approx(0.0, abs=0.01)
+    row = read_of(report)
+    assert row.order is not None
+    assert row.where.startswith("aten::item")
+    assert row.alone_low_ns < 200_000 < row.alone_high_ns
+    assert row.alone_ns == pytest.approx(200_000, rel=0.1)
+
+
+def test_what_a_rank_does_while_it_would_wait_for_another_saves_nothing(tmp_path):
+    row = read_of(analyzed(job({0: 200.0}, {1: 400.0}), tmp_path))
+    assert (row.order, row.reason, row.alone_ns) == (None, "no_place", None)
+
+
+def test_a_fix_of_both_ranks_saves_what_the_later_one_does(tmp_path):
+    row = read_of(analyzed(job({0: 300.0, 1: 200.0}, {}), tmp_path))
+    assert row.alone_ns == pytest.approx(300_000, rel=0.1)
+
+
+def test_a_rank_alone_has_no_fixes_of_a_job(tmp_path):
+    part = job({0: 200.0}, {})[0].reduce(tmp_path)
+    assert part.fixes is not None
+    assert JobPrices.of([part]) is None
+    assert JobPrices.of([part, SimpleNamespace(prediction=part.prediction, fixes=None)]) is None
+
+
+def test_a_rank_whose_change_has_one_outcome_is_played_with_it_at_all():
+    one = SimpleNamespace(levels=[0.0], skeletons=["only"])
+    three = SimpleNamespace(levels=[0.0, 0.5, 1.0], skeletons=["best", "middle", "worst"])
+    assert [_at(level, one) for level in (0.0, 0.5, 1.0)] == ["only"] * 3
+    assert [_at(level, three) for level in (0.0, 0.5, 1.0)] == ["best", "middle", "worst"]
+    assert _at(0.5, None) is None
