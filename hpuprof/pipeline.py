@@ -172,7 +172,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     measured = Measured(calls, matrix)
     if settings.joint and replay is not None and predictions[0].skeleton is not None:
         situation = Situation(replay.model, replay.regions, loader=replay.loader, measured=measured)
-        partial = msgspec.structs.replace(partial, fixes=rank_fixes(situation, row.family))
+        partial = msgspec.structs.replace(partial, fixes=rank_fixes(situation, row.family, settings.apply))
     if not settings.plan:
         return partial, replay
     plan = plan_rows(partial, replay, row.family, settings.apply, measured)
@@ -184,7 +184,7 @@ def rank_walk(trace: Trace, file: TraceFile) -> RankWalk:
 
     The cycle is empty where `critical_path` is, or rows are not linked.
     """
-    partial, replay = _reduced(trace, file, ReduceOptions(plan=False))
+    partial, replay = _reduced(trace, file, ReduceOptions(plan=False, joint=False))
     base = _base(replay)
     if base is None or replay is None or not isinstance(replay.model, LaunchModel):
         return RankWalk(partial)

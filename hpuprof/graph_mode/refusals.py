@@ -175,8 +175,8 @@ def unlike_others(main: Sequence[RankPartial]) -> Refusal | None:
         if span.rows < PASS_ROWS:
             return FEW_ROWS
         if part.file.step_source == ONCE and span.long_idle_ns > LONG_SHARE * span.wall_ns:
-            idle = f"the device is idle in long stretches for {duration(span.long_idle_ns)}"
-            why = f"{idle}, more than half of the one pass: a first call, or work of the host alone"
+            idle = f"the device is idle in long stretches for {duration(span.long_idle_ns)}, more than half of the pass"
+            why = f"{idle}: a first call that compiles or loads kernels, or work of the host alone"
             return Refusal("first_use", why, "a recording of later calls", "")
     return None
 

@@ -139,8 +139,11 @@ def _from_device_rows(refusal: Refusal, first: FileRow, predictions: Sequence[Pr
     """Answer with bounds where nothing can be replayed."""
     lead = predictions[0] if predictions else None
     found = Evidence.of(predictions)
-    if found and refusal.reason == "graph_capture" and found.paced is None:
-        found = None  # what is captured has no rows
+    captures = refusal.reason == "graph_capture" and found is not None and found.paced is None
+    if (
+        captures or refusal.reason == "one_row"
+    ):  # what is captured has no rows; and one that is most of the time is none
+        found = None
     if lead and refusal.reason == "no_launches" and all(p.method == "replay" for p in predictions):
         return _unanswered("no", f"No: {refusal.why}.", first, predictions, lacking=refusal)
     if found is None or lead is None:

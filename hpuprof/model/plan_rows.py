@@ -116,7 +116,8 @@ class RankFixes(msgspec.Struct, frozen=True):
 
     rows: list[PlanRow]
     alone: list[ChangedStep]  # one for each row
-    together: ChangedStep | None = None  # all that can be done at once
+    together: ChangedStep | None = None  # all that can be done at once, or that are wished for
+    wished: list[str] = msgspec.field(default_factory=list)  # the only ones to make; empty: all
 
 
 ABSENT = frozenset({"no_place", "compiled", "no_graphs", "no_such_switch"})

@@ -37,9 +37,12 @@ class JobPrice(Struct, frozen=True):
 class JobPrices(Struct, frozen=True):
     """The fixes of a job, by name, and what those that can be made at once save together [ns]."""
 
+    now: float  # its step time [ns]
+    known: Interval | None  # the interval of that; None where it was given
     alone: Mapping[str, JobPrice]
     together: Interval | None
     names: frozenset[str]  # of those made at once
+    wished: frozenset[str] = frozenset()  # the only ones to make; empty: all
 
     @classmethod
     def of(cls, parts: Sequence[RankPartial]) -> JobPrices | None:
@@ -65,7 +68,10 @@ class JobPrices(Struct, frozen=True):
                 alone[name] = JobPrice(saved, float(np.mean(samples > 0.0)), row)
         every = played.saved([one.together for one in fixes])
         done = frozenset(name for one in fixes if one.together is not None for name in one.together.names)
-        return cls(alone, None if every is None else interval(every), done)
+        known = interval(job.of_other_runs(job.base_samples)) if job.lead.base == "profiled" else None
+        return cls(
+            job.base_ns, known, alone, None if every is None else interval(every), done, frozenset(fixes[0].wished)
+        )
 
 
 class _Played(Struct, frozen=True, eq=False):

@@ -21,8 +21,11 @@ BY_OTHERS = ("graphs",)
 """Fixes that all ranks together have a price for already: graph mode's verdict."""
 
 
-def rank_fixes(situation: Situation, family: str) -> RankFixes | None:
-    """Return the fixes of a rank; None where its steps have no collectives in which it meets others."""
+def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) -> RankFixes | None:
+    """Return the fixes of a rank; None where its steps have no collectives in which it meets others.
+
+    `wished`: names of fixes to make, none: all of them.
+    """
     model = situation.model
     if not len(model.collectives.chosen):
         return None
@@ -34,10 +37,12 @@ def rank_fixes(situation: Situation, family: str) -> RankFixes | None:
             continue
         rows.append(row_of(remedy, change, situation, family))
         alone.append(step)
-        if remedy.effort < Effort.NUMERICS and not any(_excluded(remedy, change, *one) for one in chosen):
+        mine = remedy.name in wished if wished else remedy.effort < Effort.NUMERICS
+        if mine and not any(_excluded(remedy, change, *one) for one in chosen):
             chosen.append((remedy, change))
     names = [remedy.name for remedy, _ in chosen]
-    return RankFixes(rows, alone, _step(model, models, names, [change for _, change in chosen]) if chosen else None)
+    together = _step(model, models, names, [change for _, change in chosen]) if chosen else None
+    return RankFixes(rows, alone, together, list(wished))
 
 
 def _widest(situation: Situation) -> Iterator[tuple[Remedy, Change]]:

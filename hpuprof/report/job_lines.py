@@ -30,8 +30,8 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
         rows: the plan of its first rank, in steps of the job: what else has a price there, and what has none.
         graph: graph mode's answer for all ranks.
     """
-    now = graph.base_step_ns or 0.0
-    before = columns("before", graph.base_range_ns or Interval(low=now, median=now, high=now)) | {"before_ns": now}
+    now = prices.now
+    before = columns("before", prices.known or Interval(low=now, median=now, high=now)) | {"before_ns": now}
     found = [
         msgspec.structs.replace(
             one.row, p_gain=one.p_gain, ceiling_ns=one.saved.high, **columns("alone", one.saved), **before
@@ -44,17 +44,21 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
     # Fixes of communication, and the workers' pace, are played on the first rank alone.
     found += [_open(row) for row in rows if row.remedy not in known and row.alone_ns is not None]
     known |= {row.remedy for row in found}
-    left = [row for row in found if (row.alone_high_ns or 0.0) > SHOWN * now]
-    lines = _chosen(left, now, blocked=graph.verdict == "not yet")
-    priced = list(_priced(lines, prices, now, graph.base_range_ns))
-    while small := {row.remedy for row in priced[1:] if (row.gain_ns or 0.0) < WORTH * now}:
+    wished = prices.wished
+    left = [row for row in found if (row.alone_high_ns or 0.0) > SHOWN * now or row.remedy in wished]
+    if wished:
+        lines = sorted((row for row in left if row.remedy in wished), key=value_of, reverse=True)
+    else:
+        lines = _chosen(left, now, blocked=graph.verdict == "not yet")
+    priced = list(_priced(lines, prices))
+    while not wished and (small := {row.remedy for row in priced[1:] if (row.gain_ns or 0.0) < WORTH * now}):
         lines = [row for row in lines if row.remedy not in small]
-        priced = list(_priced(lines, prices, now, graph.base_range_ns))
+        priced = list(_priced(lines, prices))
     rest = [row for row in left if row not in lines]
-    reason = "adds_nothing" if lines else "may_lose"
+    reason = "not_chosen" if wished else "adds_nothing" if lines else "may_lose"
     return [
         *priced,
-        *(_left(row, reason if (row.alone_ns or 0.0) >= WORTH * now else "adds_nothing") for row in rest),
+        *(_left(row, reason if wished or _much(row, now) else "adds_nothing") for row in rest),
         *(row for row in rows if row.remedy not in known),
         *(_nowhere(row) for row in found if row not in left),
     ]
@@ -94,26 +98,39 @@ def _chosen(rows: Sequence[PlanRow], now: float, *, blocked: bool) -> list[PlanR
     """Return the lines of the plan by worth; what may lose does not come first."""
 
     def value(row: PlanRow) -> float:
-        weight = WEIGHT[Effort[row.effort.upper()]] * (BLOCKED if blocked and row.remedy == GRAPHS else 1.0)
-        return worth(row.alone_low_ns or 0.0, row.alone_ns or 0.0, weight)
+        return value_of(row) / (BLOCKED if blocked and row.remedy == GRAPHS else 1.0)
 
     out: list[PlanRow] = []
     for row in sorted(rows, key=value, reverse=True):
         sure = (row.alone_low_ns or 0.0) >= LOSS * now or (row.p_gain or 0.0) >= SURE
-        excluded = any(
-            row.remedy in _REMEDIES[other.remedy].excludes or other.remedy in _REMEDIES[row.remedy].excludes
-            for other in out
-        )
-        if (row.alone_ns or 0.0) >= WORTH * now and (out or sure) and not excluded and len(out) < MOST:
+        excluded = any(row.remedy in _excludes(other) or other.remedy in _excludes(row) for other in out)
+        if _much(row, now) and (out or sure) and not excluded and len(out) < MOST:
             out.append(row)
     return out
 
 
-def _priced(lines: Sequence[PlanRow], prices: JobPrices, now: float, known: Interval | None) -> Iterator[PlanRow]:
-    """Yield the lines with what each saves after those above it. `known`: the interval of the step time `now` [ns]."""
+def value_of(row: PlanRow) -> float:
+    """Return what a row is worth for its effort, alone."""
+    effort = Effort[row.effort.upper()] if row.effort else Effort.FEW_LINES
+    return worth(row.alone_low_ns or 0.0, row.alone_ns or 0.0, WEIGHT[effort])
+
+
+def _much(row: PlanRow, now: float) -> bool:
+    """Whether it saves enough alone to be a line."""
+    return (row.alone_ns or 0.0) >= WORTH * now
+
+
+def _excludes(row: PlanRow) -> tuple[str, ...]:
+    remedy = _REMEDIES.get(row.remedy)  # parts that are made faster are none
+    return remedy.excludes if remedy is not None else ()
+
+
+def _priced(lines: Sequence[PlanRow], prices: JobPrices) -> Iterator[PlanRow]:
+    """Yield the lines with what each saves after those above it."""
     if not lines:
         return
-    first = first_line(lines[0], now, _alone(lines[0]), known)
+    now = prices.now
+    first = first_line(lines[0], now, _alone(lines[0]), prices.known)
     yield first
     shared = [row for row in lines[1:] if row.remedy in prices.names]
     whole = sum((row.alone_ns or 0.0) for row in shared)

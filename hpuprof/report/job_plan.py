@@ -18,10 +18,10 @@ from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.greedy import columns
 from hpuprof.planning.job_prices import JobPrices
-from hpuprof.planning.remedy import LOSS, NO_PLACE, WEIGHT, Effort, worth
+from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
-from hpuprof.report.job_lines import first_line, gained_by_graphs, lines_of
+from hpuprof.report.job_lines import first_line, gained_by_graphs, lines_of, value_of
 from hpuprof.report.model import Finding
 from hpuprof.report.pause_lines import shifted, with_pauses
 from hpuprof.report.pauses import PAUSES, Pause, find_pauses
@@ -69,7 +69,7 @@ def plan_of(
         rows = _with_hidden(_of_all_ranks(rows, graph), main) if prices is None else lines_of(prices, rows, graph)
     if not refused(rows):
         rows = _with_other_ranks(rows, _other_ranks(len(main), part, graph))
-    now = _now_ns(part, graph)
+    now = _now_ns(part, graph) if prices is None else prices.now
     named, divided = across.named, across.divided
     held = across.cost or NOTHING
     even = divided.saved if divided is not None else NOTHING
@@ -235,7 +235,7 @@ def _after(rows: Sequence[PlanRow], begin: Interval, alone: float | None) -> lis
 
 def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = None) -> list[PlanRow]:
     """Put the change first that is worth most alone: its price holds whatever was first before."""
-    at = max(range(len(rows)), key=lambda i: _worth(rows[i]), default=None)
+    at = max(range(len(rows)), key=lambda i: value_of(rows[i]), default=None)
     if at is None or (rows[at].alone_ns or 0.0) < LEAST * now:
         return rows
     best = rows[at]
@@ -249,11 +249,6 @@ def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = N
             for row in [*rows[:at], *rows[at + 1 :]]
         ),
     ]
-
-
-def _worth(row: PlanRow) -> float:
-    effort = Effort[row.effort.upper()] if row.effort else Effort.FEW_LINES
-    return worth(row.alone_low_ns or 0.0, row.alone_ns or 0.0, WEIGHT[effort])
 
 
 def _open(row: PlanRow) -> PlanRow:

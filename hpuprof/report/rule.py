@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from hpuprof.families import FAMILIES, NONE
+from hpuprof.ingest.dialect_activities import runs_on_device
 from hpuprof.model.metrics import Value
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
@@ -105,8 +106,10 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 def on_cpu_alone(parts: Sequence[RankPartial]) -> bool:
-    """Whether nothing was launched on a device in some recordings."""
-    return all(part.file.family == NONE for part in parts) and not any(s.launches for p in parts for s in p.steps)
+    """Whether nothing was launched on a device in some recordings, and no operator is one that only a device has."""
+    launched = any(s.launches for p in parts for s in p.steps)
+    launched |= any(runs_on_device(row.name) for part in parts for row in part.operators)
+    return all(part.file.family == NONE for part in parts) and not launched
 
 
 def longest(times: Iterable[tuple[str, float]]) -> tuple[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from builder import TraceBuilder
 
+import hpuprof
 from hpuprof.graph_mode.verdict import decide_graph_mode
 
 
@@ -118,6 +119,15 @@ def test_kernels_that_one_kind_of_device_has_tell(tmp_path, inner, answer):
     for k in range(24):
         trace.host(inner, 100 * k + 5, 70)
     assert said(trace, tmp_path) == answer
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [("aten::cudnn_convolution", "The device was not recorded:"), ("aten::convolution", "CPU-only recording:")],
+)
+def test_an_operator_that_only_a_device_has_is_no_recording_of_the_cpu_alone(tmp_path, name, head):
+    report = hpuprof.analyze(operators(name=name).write(tmp_path / "t.json"), jobs=1, cache="off")
+    assert report.headline.sentence.startswith(head)
 
 
 def test_a_range_of_the_users_around_all_is_no_operator(tmp_path):

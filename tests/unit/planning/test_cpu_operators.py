@@ -75,6 +75,7 @@ def test_a_wait_without_a_copy_before_it_stays_one(tmp_path: Path) -> None:
 
 def test_a_copy_within_the_hosts_memory_computes_nothing(tmp_path: Path) -> None:
     assert not Bench.of(loop("aten::copy_"), cpu_operators.REMEDY, tmp_path).changes
-    assert Bench.of(loop("aten::copy_"), waits.RESULTS, tmp_path).changes or Bench.of(
-        loop("aten::copy_"), waits.READS, tmp_path
-    ).changes
+    assert (
+        Bench.of(loop("aten::copy_"), waits.RESULTS, tmp_path).changes
+        or Bench.of(loop("aten::copy_"), waits.READS, tmp_path).changes
+    )

@@ -9,7 +9,7 @@ import pytest
 
 import hpuprof
 from hpuprof.model.plan_rows import PlanRow, RankFixes
-from hpuprof.model.prediction import GraphMode, Interval
+from hpuprof.model.prediction import GraphMode, GraphOption, Interval
 from hpuprof.planning.job_prices import JobPrice, JobPrices
 from hpuprof.report.job_lines import lines_of
 from hpuprof.report.job_plan import _with_hidden
@@ -36,7 +36,7 @@ def price(name: str, low: float, middle: float, high: float, p_gain: float = 1.0
 def job(together: tuple[float, float, float] | None, *prices: JobPrice) -> JobPrices:
     every = None if together is None else Interval(low=together[0], median=together[1], high=together[2])
     done = frozenset(p.row.remedy for p in prices if p.row.effort != "numerics")
-    return JobPrices({p.row.remedy: p for p in prices}, every, done)
+    return JobPrices(1000.0, None, {p.row.remedy: p for p in prices}, every, done)
 
 
 def test_lines_stand_by_worth_and_share_what_the_first_one_leaves(graph):
@@ -98,3 +98,38 @@ def test_where_ranks_cannot_be_played_together_a_place_of_any_is_unknown():
     there = SimpleNamespace(fixes=RankFixes([row("fills"), row("uploads")], []))
     found = _with_hidden(rows, [(None, here), (None, there)])
     assert [(r.remedy, r.reason) for r in found] == [("fills", "not_joined"), ("tf32", "no_place"), ("uploads", "")]
+
+
+def test_fixes_that_are_wished_for_are_the_lines_whatever_they_save(graph):
+    prices = job((5, 5, 5), price("read_backs", 200, 200, 200), price("uploads", 5, 5, 5))
+    wished = msgspec.structs.replace(prices, wished=frozenset({"uploads"}))
+    rows = {r.remedy: r for r in lines_of(wished, [], graph)}
+    assert (rows["uploads"].order, rows["uploads"].gain_ns) == (1, 5)
+    assert (rows["read_backs"].order, rows["read_backs"].reason) == (None, "not_chosen")
+
+
+def test_the_step_time_of_a_job_has_its_interval_where_no_one_gave_it(graph):
+    prices = job((100, 100, 100), price("read_backs", 80, 100, 120))
+    guessed = msgspec.structs.replace(prices, known=Interval(low=900, median=990, high=1200))
+    (first,) = (r for r in lines_of(guessed, [], graph) if r.order)
+    assert (first.before_low_ns, first.before_ns, first.before_high_ns) == (900, 1000, 1200)
+    assert (first.after_low_ns, first.after_ns, first.after_high_ns) == (880, 900, 920)
+
+
+def test_graphs_of_all_ranks_are_a_line_at_the_verdicts_price(graph):
+    """From 1000 to 400 ns, blocked: they are worth half, and come after what saves 250 by an argument."""
+    option = GraphOption(
+        region="step", api="torch.cuda.graph", speedup=Interval(low=2, median=2.5, high=4),
+        step_time_ns=Interval(low=300, median=400, high=500), regret=0.0, needs_changes=True, drops_sync=False,
+        asynchronous=False, launches=9.0, graphs=1.0, memory_bytes=None, break_even_steps=None, blocked_by=["HP302"],
+        note="",
+    )  # fmt: skip
+    known = {"verdict": "not yet", "region": "step", "api": "torch.cuda.graph", "options": [option]}
+    blocked = msgspec.structs.replace(
+        graph, step_time_ns=option.step_time_ns, speedup=option.speedup, probability_gain=1.0, **known
+    )
+    prices = job((250, 250, 250), price("data_loading", 250, 250, 250))
+    first, second = (r for r in lines_of(prices, [], blocked) if r.order)
+    assert (first.remedy, second.remedy) == ("data_loading", "graphs")
+    assert second.where == "step, with torch.cuda.graph, once HP302 is out of the way"
+    assert (second.alone_ns, second.gain_ns) == (600, 450)
