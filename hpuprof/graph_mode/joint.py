@@ -66,14 +66,16 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
         played = _played(self.predictions, self.constants, skeletons)
         if played is None:
             return None
-        times = played.profiled(self._drawn.overhead, self._drawn.host_scale)
-        return np.max([times, *(unpack(p.loader_every) for p in self.predictions if p.loader_every)], axis=0)
+        return self._no_sooner(played.profiled(self._drawn.overhead, self._drawn.host_scale))
 
     def _paced(self, played: JointTimes) -> Floats:
-        """Return samples of the step time [ns]; no rank's is shorter than its data-loader workers allow."""
-        found = [played.at(self._drawn), *(unpack(p.loader_every) for p in self.predictions if p.loader_every)]
-        times: Floats = np.max(found, axis=0)
-        return times
+        """Return samples of the step time [ns]."""
+        return self._no_sooner(played.at(self._drawn))
+
+    def _no_sooner(self, times: Floats) -> Floats:
+        """Return step times no shorter than the data-loader workers of each rank allow [ns]."""
+        found: Floats = np.max([times, *(unpack(p.loader_every) for p in self.predictions if p.loader_every)], axis=0)
+        return found
 
     @cached_property
     def _draws(self) -> Draws:

@@ -91,20 +91,21 @@ class _Played(Struct, frozen=True, eq=False):
     def saved(self, of_rank: Sequence[ChangedStep | None]) -> Floats | None:
         """Return samples of what changes of each rank save [ns], None for a rank that changes nothing."""
         levels = max((step.levels for step in of_rank if step is not None), key=len, default=[])
-        times = {}
-        for level in levels:
+        times: dict[float, Floats] = {}
+        for outcome in levels:
             found = self.joint.along_the_cost(
-                [_at(level, step) or now for step, now in zip(of_rank, self.unchanged, strict=True)]
+                [_at(outcome, step) or now for step, now in zip(of_rank, self.unchanged, strict=True)]
             )
             if found is None:
                 return None
-            times[level] = found
+            times[outcome] = found
         if not times:
             return None
         level, error = outcomes(len(self.now), 2 * STEP_ERROR)  # half of the doubt counts
         many = len(levels) > 1
         after = between(levels, level, lambda outcome, mine: times[outcome][mine]) if many else times[levels[0]]
-        return self.base * np.minimum((1.0 - after / np.maximum(self.now, 1.0)) * error, 1.0)
+        saved: Floats = self.base * np.minimum((1.0 - after / np.maximum(self.now, 1.0)) * error, 1.0)
+        return saved
 
 
 def _at(level: float, step: ChangedStep | None) -> CollectiveSkeleton | None:

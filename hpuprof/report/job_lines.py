@@ -68,7 +68,7 @@ def _graphs(graph: GraphMode, then: Interval) -> PlanRow:
     remedy = _REMEDIES[GRAPHS]
     before = f", once {', '.join(graph.options[0].blocked_by)} is out of the way" if graph.options[0].blocked_by else ""
     gained = gained_by_graphs(graph, graph.base_step_ns or 0.0, then)
-    return PlanRow(
+    row = PlanRow(
         order=None,
         remedy=remedy.name,
         title=remedy.title,
@@ -82,8 +82,8 @@ def _graphs(graph: GraphMode, then: Interval) -> PlanRow:
         mends=list(remedy.mends),
         p_gain=graph.probability_gain,
         ceiling_ns=gained.high,
-        **columns("alone", gained),
     )
+    return msgspec.structs.replace(row, **columns("alone", gained))
 
 
 def gained_by_graphs(graph: GraphMode, now: float, then: Interval) -> Interval:

@@ -1,0 +1,120 @@
+"""What a rank of a job could change: which place of each fix, at which outcomes, and which of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hpuprof.planning import rank_fixes as module
+from hpuprof.planning.rank_fixes import rank_fixes
+from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.situation import NOWHERE
+from hpuprof.what_if.graph import CrosswiseError
+
+
+class Steps(SimpleNamespace):
+    """Steps that remember what was done to them; that is what their collectives are."""
+
+    def along_the_cost(self, schedule: tuple) -> tuple | None:
+        if any(name == "crosswise" for name, _ in schedule):
+            raise CrosswiseError
+        return None if any(name == "lost" for name, _ in schedule) else schedule
+
+
+def change(name: str, touches: Sequence[int] | None = None, **more) -> Change:
+    mask = None if touches is None else np.isin(np.arange(6), touches)
+
+    def edit(model: Steps, level: float) -> Steps:
+        return Steps(**{**vars(model), "schedule": (*model.schedule, (name, level))})
+
+    return Change(where=name, per_step=1.0, edit=edit, touches=mask, **more)
+
+
+def remedy(name: str, *changes: Change, effort: Effort = Effort.ARGUMENT, **more) -> Remedy:
+    def find(_: object) -> Iterator[Change]:
+        yield from changes
+
+    words = dict.fromkeys(("title", "advice", "costs", "unknown", "needs"), name)
+    return Remedy(name=name, **words, effort=effort, find=find, **more)
+
+
+@pytest.fixture
+def fixes(monkeypatch):
+    def of(*remedies: Remedy, wished: Sequence[str] = (), collectives: int = 1):
+        monkeypatch.setattr(module, "REMEDIES", remedies)
+        chosen = SimpleNamespace(chosen=np.arange(collectives))
+        model = Steps(schedule=(), collectives=chosen)
+        return rank_fixes(SimpleNamespace(model=model, place=lambda *_: NOWHERE), "cuda", wished)
+
+    return of
+
+
+def test_each_fix_is_made_where_it_touches_most(fixes):
+    found = fixes(remedy("a", change("here", [1]), change("all", [1, 2, 3]), change("there", [2, 3])))
+    assert [row.where for row in found.rows] == ["all"]
+    assert [(step.names, step.levels, step.skeletons) for step in found.alone] == [(["a"], [0.0], [(("all", 0.0),)])]
+
+
+def test_a_place_without_calls_is_one_too(fixes):
+    found = fixes(remedy("a", change("whole")), remedy("b", change("whole"), change("one", [1])))
+    assert [row.where for row in found.rows] == ["whole", "one"]
+
+
+def test_what_is_not_known_is_played_at_three_outcomes(fixes):
+    found = fixes(remedy("a", change("x", uncertain=True)), remedy("b", change("y")))
+    assert [step.levels for step in found.alone] == [[0.0, 0.5, 1.0], [0.0]]
+    assert found.alone[0].skeletons == [(("x", level),) for level in (0.0, 0.5, 1.0)]
+    assert (found.together.names, found.together.levels) == (["a", "b"], [0.0, 0.5, 1.0])
+    assert found.together.skeletons[1] == (("x", 0.5), ("y", 0.5))
+
+
+def test_communication_graphs_and_the_pace_of_workers_are_priced_otherwise(fixes):
+    found = fixes(
+        remedy("buckets", change("x"), bounds=("communication",)),
+        remedy("graphs", change("x")),
+        remedy("data_loading", change("x", paces=lambda level: level)),
+        remedy("copies", change("x"), bounds=("copy",)),
+    )
+    assert [row.remedy for row in found.rows] == ["copies"]
+
+
+def test_what_is_made_at_once_changes_no_numerics_and_shares_no_calls(fixes):
+    found = fixes(
+        remedy("a", change("a", [1, 2])),
+        remedy("same_calls", change("b", [2, 3])),
+        remedy("restructured", change("c", [3]), effort=Effort.RESTRUCTURING),
+        remedy("numerics", change("d"), effort=Effort.NUMERICS),
+        remedy("hardware", change("e"), effort=Effort.HARDWARE),
+        remedy("instead", change("f"), excludes=("a",)),
+        remedy("left_out", change("g")),
+    )
+    assert [row.remedy for row in found.rows] == [
+        "a", "same_calls", "restructured", "numerics", "hardware", "instead", "left_out",
+    ]  # fmt: skip
+    assert found.together.names == ["a", "restructured", "left_out"]
+
+
+def test_one_that_is_excluded_by_name_the_other_way_round_is_left_out_too(fixes):
+    found = fixes(remedy("a", change("a"), excludes=("b",)), remedy("b", change("b")))
+    assert found.together.names == ["a"]
+
+
+def test_fixes_that_are_wished_for_are_made_whatever_they_ask(fixes):
+    remedies = (remedy("a", change("a")), remedy("numerics", change("n"), effort=Effort.NUMERICS))
+    found = fixes(*remedies, wished=("numerics",))
+    assert (found.together.names, found.wished) == (["numerics"], ["numerics"])
+    assert len(found.rows) == 2
+    assert fixes(*remedies, wished=("other",)).together is None
+
+
+def test_work_that_would_wait_for_itself_and_lost_collectives_are_no_fix(fixes):
+    found = fixes(remedy("a", change("crosswise")), remedy("b", change("lost")), remedy("c", change("c")))
+    assert [row.remedy for row in found.rows] == ["c"]
+    assert found.together.names == ["c"]
+
+
+def test_a_rank_that_meets_no_others_has_none(fixes):
+    assert fixes(remedy("a", change("a")), collectives=0) is None
