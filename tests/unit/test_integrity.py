@@ -221,3 +221,43 @@ def test_rows_that_overlap_on_one_stream_carry_other_times(tmp_path):
     assert codes(report) == {"HP156"}
     assert report.headline.bound == "unknown"
     assert "rows of one stream overlap for 76%" in report.headline.sentence
+
+
+def once_replayed(gone: range = range(0), *, behind: float = 1.0, queued: bool = True) -> TraceBuilder:
+    """One pass: a graph of 200 kernels, 5 µs each and 1 apart, and one kernel queued `behind` it; rows `gone` are lost."""
+    out = TraceBuilder()
+    out.host("aten::a", 0, 3).host("cudaGraphLaunch", 5, 10, cat="cuda_runtime", correlation=9_000)
+    for i in range(200):
+        if i not in gone:
+            out.device("gemm", 20 + 6.0 * i, 5, correlation=9_000)
+    end = 20 + 6.0 * 200
+    out.host("aten::b", 30 if queued else end + behind - 5, 4)
+    out.kernel("relu", end + behind, 5, launch=31 if queued else end + behind - 4)
+    for k in range(8):
+        out.host("aten::c", end + behind + 20 + 10 * k, 5)
+        out.kernel("relu", end + behind + 28 + 10 * k, 5, launch=end + behind + 21 + 10 * k)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("trace", "lost"),
+    [
+        (once_replayed(), False),
+        (once_replayed(range(100, 104)), False),  # 25 of 1,200 µs
+        (once_replayed(range(100, 110)), True),  # 61
+        (once_replayed(range(190, 200)), True),  # the kernel behind it was queued all the while
+        (once_replayed(behind=70), True),
+        (once_replayed(behind=70, queued=False), False),  # launched only then
+    ],
+)
+def test_a_graph_with_a_hole_in_its_rows_has_lost_some(trace, lost, tmp_path):
+    assert bool(codes(analyzed(trace, tmp_path)) & {"HP108", "HP154"}) == lost
+
+
+@pytest.mark.parametrize(("took", "lost"), [(99, False), (101, True)])
+def test_a_copy_that_holds_the_host_and_has_no_row_has_lost_it(took, lost, tmp_path):
+    out = program()
+    out.host("cudaMemcpyAsync", 3 * 1000.0 + 970, took, cat="cuda_runtime", correlation=70_000)
+    report = analyzed(out, tmp_path)
+    assert codes(report) == ({"HP154"} if lost else set())
+    assert left_out(report) == ([3] if lost else [])
