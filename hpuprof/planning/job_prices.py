@@ -21,7 +21,7 @@ from hpuprof.planning.pricing import between, outcomes
 from hpuprof.what_if.joint_points import on_path
 from hpuprof.what_if.uncertainty import interval
 
-STEP_ERROR = 0.25
+STEP_ERROR = 0.35
 """Relative standard deviation of what a fix saves of a job beyond the model's own error: one step stands for all of
 the ranks' meetings. By judgment, after simulated jobs of seeds that no accuracy is reported of."""
 

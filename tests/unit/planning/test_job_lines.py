@@ -17,6 +17,14 @@ from hpuprof.report.job_plan import _with_hidden
 EFFORTS = {"data_loading": "argument", "fused_optimizer": "argument", "read_backs": "few_lines", "lower_precision": "numerics"}  # fmt: skip
 
 
+OPTION = GraphOption(
+    region="step", api="torch.cuda.graph", speedup=Interval(low=2, median=2.5, high=4),
+    step_time_ns=Interval(low=300, median=400, high=500), regret=0.0, needs_changes=True, drops_sync=False,
+    asynchronous=False, launches=9.0, graphs=1.0, memory_bytes=None, break_even_steps=None, blocked_by=["HP302"],
+    note="",
+)  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def graph() -> GraphMode:
     """Graphs do not help; a step takes 1000 ns."""
@@ -118,18 +126,30 @@ def test_the_step_time_of_a_job_has_its_interval_where_no_one_gave_it(graph):
 
 def test_graphs_of_all_ranks_are_a_line_at_the_verdicts_price(graph):
     """From 1000 to 400 ns, blocked: they are worth half, and come after what saves 250 by an argument."""
-    option = GraphOption(
-        region="step", api="torch.cuda.graph", speedup=Interval(low=2, median=2.5, high=4),
-        step_time_ns=Interval(low=300, median=400, high=500), regret=0.0, needs_changes=True, drops_sync=False,
-        asynchronous=False, launches=9.0, graphs=1.0, memory_bytes=None, break_even_steps=None, blocked_by=["HP302"],
-        note="",
-    )  # fmt: skip
-    known = {"verdict": "not yet", "region": "step", "api": "torch.cuda.graph", "options": [option]}
+    known = {"verdict": "not yet", "region": "step", "api": "torch.cuda.graph", "options": [OPTION]}
     blocked = msgspec.structs.replace(
-        graph, step_time_ns=option.step_time_ns, speedup=option.speedup, probability_gain=1.0, **known
+        graph, step_time_ns=OPTION.step_time_ns, speedup=OPTION.speedup, probability_gain=1.0, **known
     )
     prices = job((250, 250, 250), price("data_loading", 250, 250, 250))
     first, second = (r for r in lines_of(prices, [], blocked) if r.order)
     assert (first.remedy, second.remedy) == ("data_loading", "graphs")
     assert second.where == "step, with torch.cuda.graph, once HP302 is out of the way"
     assert (second.alone_ns, second.gain_ns) == (600, 450)
+
+
+def test_fixes_after_graphs_share_their_part_of_what_is_left(graph):
+    """Graphs save 600 of 1000 ns; what saves 250 together with nothing else saves two fifths of that after them."""
+    prices = job((250, 250, 250), price("read_backs", 250, 250, 250))
+    ready = msgspec.structs.replace(graph, step_time_ns=Interval(low=390, median=400, high=410), probability_gain=1.0)
+    option = msgspec.structs.replace(OPTION, blocked_by=[])
+    known = {"verdict": "yes", "region": "step", "api": "torch.cuda.graph", "options": [option], "speedup": None}
+    first, second = (r for r in lines_of(prices, [], msgspec.structs.replace(ready, **known)) if r.order)
+    assert (first.remedy, first.where, second.remedy) == ("graphs", "step, with torch.cuda.graph", "read_backs")
+    assert (first.alone_low_ns, first.alone_ns, first.alone_high_ns) == (590, 600, 610)
+    assert second.gain_ns == pytest.approx(100)
+    assert (second.before_ns, second.after_ns) == pytest.approx((400, 300))
+
+
+def test_graphs_that_do_not_help_are_no_row(graph):
+    told = msgspec.structs.replace(graph, verdict="no", step_time_ns=Interval(low=390, median=400, high=410))
+    assert "graphs" not in {r.remedy for r in lines_of(job(None, price("read_backs", 80, 90, 100)), [], told)}
