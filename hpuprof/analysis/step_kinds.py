@@ -70,8 +70,9 @@ class Launched(Struct, frozen=True, eq=False):
 
     @property
     def empty(self) -> Mask:
-        """Steps in which nothing runs or is launched, as a marker behind the last step holds."""
-        found: Mask = ~(self.works | self.operators.any(axis=1) | self.totals.any(axis=1))
+        """Steps in which nothing runs or is launched where others hold some, as a marker behind the last step is."""
+        holds = self.operators.any(axis=1) | self.totals.any(axis=1)
+        found: Mask = ~(self.works | holds) & holds.any()
         return found
 
     @property

@@ -33,7 +33,7 @@ HELD_UP, BUBBLES = "HP230", "HP235"
 """The findings that name who holds the others up, and that stages wait for each other."""
 NOTHING = Interval(low=0.0, median=0.0, high=0.0)
 ONE_RANK, NOT_JOINED = "one_rank", "not_joined"
-_HIDDEN = "the ranks cannot be played together, and one that waits for others does not show what it saves"
+_HIDDEN = "the ranks cannot be replayed together, and one that waits for others does not show what it saves"
 _TITLE = "Let all ranks keep pace"
 _OCCURRENCE = ("start_ns", "dur_ns")
 """Columns of a row that are recorded times, and no parts of a step."""
