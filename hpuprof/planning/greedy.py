@@ -46,6 +46,8 @@ MOST = 6
 MOST_PRICED = 24
 """Changes that are priced, those with the highest ceilings."""
 TINY = 1e-9  # share of a step that is as good as none
+WAIT_LESS = "Part of it is waiting for other ranks inside collectives, taken to go as all of them change alike."
+SIDE_BY_SIDE = "Part of it is work of the device that runs at the same time then."
 FEW = 4
 """Every so many-th sample serves to choose; all of them price what was chosen."""
 
@@ -93,6 +95,7 @@ def plan_rows(
         family,
         base_known,
         _alike(partial, len(pricing.base)),
+        partial.prediction.busy_ns if partial.prediction is not None else 0.0,
     )
     off = partial.prediction.fell_back if partial.prediction is not None else None
     rows = [*plan.rows(chosen), *unknown]
@@ -168,6 +171,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     family: str
     base_known: bool  # whether the step time without the profiler is known
     alike: Floats  # factor from the step that was recorded to those that were not, samples; 1 with several
+    busy: float  # the device's time as recorded, waits inside collectives included [ns]
 
     def rows(self, chosen: Sequence[str]) -> Iterator[PlanRow]:
         """Yield the rows: the plan, then what is not part of it, by gain."""
@@ -198,6 +202,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
                 p_gain=float(np.mean(saved > 0.0)),
                 after=self._needed(taken[: order - 1], priced, row.alone_ns, gain_columns["gain_ns"]),
                 then=pricing.sets_the_step(done),
+                unknown=" ".join(filter(None, (row.unknown, self._below_busy(done, after)))),
             )
             before, stated_before, share = after, stated_after, with_it
         rest = [p for p in self.priced if p not in taken]
@@ -206,6 +211,18 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             row = self._row(priced, "excluded" if excluded else "not_chosen" if chosen else "adds_nothing")
             much = (row.alone_ns or 0.0) >= WORTH * float(median(pricing.base))
             yield row if taken or chosen or not much else msgspec.structs.replace(row, reason="may_lose")
+
+    def _below_busy(self, done: Sequence[Change], after: Floats) -> str:
+        """Say why a step is shorter than the device's time as recorded; empty where it is not, or has less work."""
+        shorter = self.busy - float(median(after))
+        if shorter <= 0.0:
+            return ""
+        of = [model.schedule.rows for model in (self.pricing.model, self.pricing.edited(done))]
+        own, waits = ([float(rows.dur[rows.collective == which].sum()) for rows in of] for which in (False, True))
+        scale = self.busy / (own[0] + waits[0])
+        if (waits[0] - waits[1]) * scale >= shorter / 2.0:
+            return WAIT_LESS
+        return SIDE_BY_SIDE if (own[0] - own[1]) * scale < shorter / 2.0 else ""
 
     def _needed(
         self, above: Sequence[Priced], priced: Priced, alone_ns: float | None, gain_ns: float | None

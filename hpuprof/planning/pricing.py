@@ -158,12 +158,16 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
             every = self.loader.every[self.at] * _left_of_pace(changes, 0.5)
             if median(self.share(changes) * self.now <= every * (1.0 + TINY)) > 0:
                 return "host"
-        schedule = with_changes(self._usual, tuple(changes), 0.5).schedule
+        schedule = self.edited(changes).schedule
         sample = self._middle
         now = _at_median(schedule, sample)
         no_host = self._alone(tuple(changes), 0.5)
         no_device = _at_median(_without_device(schedule), _free_graphs(sample))
         return "host" if now - no_host >= now - no_device else "device"
+
+    def edited(self, changes: Sequence[Change]) -> StepModel:
+        """Return the recorded steps with changes, as they turn out in the middle."""
+        return with_changes(self._usual, changes, 0.5)
 
     def device_share(self, changes: Sequence[Change]) -> Floats:
         """Return what the device alone takes for a step with some changes, over the step time without them."""

@@ -14,6 +14,7 @@ from hpuprof.cli.main import cli
 from hpuprof.errors import ConfigError
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
+from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
 from hpuprof.report.answering import first_sentence
 from hpuprof.report.job_plan import (
@@ -491,3 +492,27 @@ def test_lines_of_a_step_without_waits_begin_and_end_earlier():
     sooner = shifted(row, -30.0)
     assert (sooner.before_ns, sooner.after_ns) == (max(0.0, row.before_ns - 30.0), max(0.0, row.after_ns - 30.0))
     assert (sooner.gain_ns, sooner.alone_ns) == (row.gain_ns, row.alone_ns)
+
+
+def serialized(beside: bool) -> TraceBuilder:
+    """Steps of 60 µs of compute, which the host reads, and 60 of another stream that is launched only then."""
+    out, at = TraceBuilder(), 0.0
+    for step in range(8):
+        out.step(step, at, 170)
+        out.host("aten::mm", at + 2, 8).kernel("gemm", at + 10, 60, launch=at + 4)
+        out.host("aten::item", at + 12, 66)
+        copy = {"call": "cudaMemcpyAsync", "call_dur": 60, "cat": "gpu_memcpy", "bytes": 4}
+        out.kernel("Memcpy DtoH (Device -> Pageable)", at + 71, 2, launch=at + 14, **copy)
+        out.host("aten::mm", at + 80, 8).kernel("gemm", at + 90, 60, launch=at + 82, stream=20 if beside else 7)
+        out.host("aten::mul_backward", at + 90, 2)
+        at += 170
+    return out
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_what_is_shorter_than_the_devices_time_says_why(tmp_path, beside):
+    row = rows_of(serialized(beside), tmp_path, step_time="170us")["read_backs"]
+    assert row.order == 1
+    assert (row.after_ns < 120_000) == beside
+    assert (SIDE_BY_SIDE in row.unknown) == beside
+    assert WAIT_LESS not in row.unknown
