@@ -1,8 +1,8 @@
-"""Scores plans: `python -m benchmarks.plan --seed S --cases N [--wasteful | --jobs] [--told] [--json out.json]`.
+"""Scores plans: `python -m benchmarks.plan --seed S --cases N [--wasteful | --jobs] [--given] [--json out.json]`.
 
 Each case is a drawn step of the simulated world. Its trace is recorded once, with the profiler; every remedy is done in the
 world, one alone and several together, and simulated without the profiler: that is the truth. The plan sees the trace only
-(`--told`: the step time without the profiler, too). `--wasteful`: steps in which remedies have a place that others lack; `--jobs`:
+(`--given`: the step time without the profiler, too). `--wasteful`: steps in which remedies have a place that others lack; `--jobs`:
 several ranks, one part of which holds the others up.
 """
 
@@ -204,16 +204,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
     parser.add_argument("--wasteful", action="store_true", help="steps of the wasteful family, with seeds of their own")
     parser.add_argument("--jobs", action="store_true", help="jobs of several ranks, with seeds of their own")
-    parser.add_argument("--told", action="store_true", help="the plan is told the step time without the profiler")
+    parser.add_argument("--given", action="store_true", help="the plan is given the step time without the profiler")
     parser.add_argument("--json", type=Path, help="keep the rows")
     parser.add_argument("--read", type=Path, help="only score rows that were kept")
     args = parser.parse_args()
     rows = [Row(**row) for row in json.loads(args.read.read_text())] if args.read else []
     for seed in range(args.seed, args.seed + args.cases) if not args.read else ():
         if args.jobs:
-            rows += score_job(seed, told=args.told)
+            rows += score_job(seed, told=args.given)
         else:
-            rows += score_case(World.wasteful(seed) if args.wasteful else World.of(seed), told=args.told)
+            rows += score_case(World.wasteful(seed) if args.wasteful else World.of(seed), told=args.given)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
     print(f"{len({r.case for r in rows})} cases have something to change. {shares(rows)}\n")
     print("\n".join(table(rows, [] if args.wasteful or args.jobs else ESTIMATORS)))

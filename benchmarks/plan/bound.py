@@ -139,11 +139,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plan.bound", description=__doc__)
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
-    parser.add_argument("--told", action="store_true", help="what the profiler cost is known, too: luck alone is not")
+    parser.add_argument("--given", action="store_true", help="what the profiler cost is known, too: luck alone is not")
     args = parser.parse_args()
     rows: list[Found] = []
     for seed in range(args.seed, args.seed + args.cases):
-        rows += case_errors(seed, told=args.told)
+        rows += case_errors(seed, told=args.given)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
     print("| least expected error | n | mean | median |\n| --- | ---: | ---: | ---: |")
     for what in (NOW, "after, alone", "gain, alone", "after, together", "gain, together", "speed-up"):

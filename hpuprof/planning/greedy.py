@@ -219,7 +219,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             return ""
         of = [model.schedule.rows for model in (self.pricing.model, self.pricing.edited(done))]
         own, waits = ([float(rows.dur[rows.collective == which].sum()) for rows in of] for which in (False, True))
-        scale = self.busy / (own[0] + waits[0])
+        scale = self.busy / max(own[0] + waits[0], 1.0)
         if (waits[0] - waits[1]) * scale >= shorter / 2.0:
             return WAIT_LESS
         return SIDE_BY_SIDE if (own[0] - own[1]) * scale < shorter / 2.0 else ""
