@@ -231,8 +231,8 @@ OF_READING = (
         code="HP120",
         severity="info",
         title="A file was skipped",
-        cause="It is named like a trace but holds no trace events.",
-        remedy="Nothing to do.",
+        cause="It holds no trace events, or is a file of another profiler that is not read; the message says which.",
+        remedy="Nothing to do where no trace is missing. Rows that only such a file has are in no answer.",
     ),
     Diagnostic(
         code="HP121",

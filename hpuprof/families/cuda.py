@@ -34,6 +34,7 @@ FAMILY = Family(
     ),
     advice=GRAPHS_AND_SERVERS,
     notes=BLOCKING,
+    unread={".nsys-rep": "a report of Nsight Systems; record with `torch.profiler` instead"},
     checked=True,  # by pairs of recordings (docs/evidence/plan_traces.md, accuracy.md)
     code={**code("cuda"), "allocations": NO_CACHE["cuda"], "tf32": TF32},
 )

@@ -100,6 +100,9 @@ class Family(Struct, frozen=True, kw_only=True):
     notes: Mapping[str, str] = field(default_factory=dict)
     """What `hpuprof explain` adds to a code."""
 
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Files of other profilers of it, by suffix: what they are, and how to come to one that is read."""
+
     checked: bool = False
     """An estimate of hpuprof was compared with a change that was really made on such a device."""
     correlated: bool = True

@@ -33,5 +33,6 @@ FAMILY = Family(
         operators="hpu",
     ),
     profiling_cost={"compile": _COMPILED, "": _EAGER},
+    unread={".hltv": "a bundle of the hardware profiler; write JSON or CSV instead: `hl-prof-config --invoc json,csv`"},
     advice=GRAPHS_AND_SERVERS, code=HPU_CODE, notes=GAUDI_NOTES,
 )  # fmt: skip

@@ -8,5 +8,6 @@ FAMILY = Family(
     name="tpu",
     title="TPU",
     correlated=False,
+    unread={".xplane.pb": "an XSpace of XLA's profiler; record with `torch.profiler` instead"},
     signs=Signs(processes=re.compile(r"^(?:/device:)?TPU\b")),
 )

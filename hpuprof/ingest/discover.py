@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hpuprof.errors import HpuprofError, NoTracesFoundError, RankConflictError, TraceFormatError
+from hpuprof.families import FAMILIES
 from hpuprof.files import cannot_read
 from hpuprof.ingest.bridge_metrics import is_bridge_metrics
 from hpuprof.ingest.listing import Found, find
@@ -41,6 +42,7 @@ _DIGITS = re.compile(r"[0-9]{1,18}")
 _WORDS: dict[str, tuple[type, ...]] = {"stage": (str,), "action": (str,), "window": (str, int), "host": (str,)}
 
 _READ_OTHERWISE = "metrics or events of the device's software, which are read from a local disk"
+_UNREAD = {suffix: what for family in FAMILIES.values() for suffix, what in family.unread.items()}
 _REQUESTS = 16  # concurrent requests for heads of remote files
 _LATE_STEP_BYTES = 16 << 20  # torch 1.8 wrote steps behind the operators in them
 _BY_ORDER = "rank: order of names"
@@ -117,7 +119,7 @@ def search(paths: Sequence[str | Path]) -> tuple[list[TraceFile], list[Skipped],
     """Return what `discover` does, none if there is none, and the companions by name."""
     seen: set[str] = set()
     candidates = []
-    for candidate in (found for given in paths for found in find(given, SUFFIXES)):
+    for candidate in (found for given in paths for found in find(given, (*SUFFIXES, *_UNREAD))):
         local = local_path(candidate.location)
         # Path.resolve raises on circular links.
         real = os.path.realpath(local) if local is not None else candidate.location
@@ -149,9 +151,7 @@ def no_traces(paths: Sequence[str | Path], skipped: Sequence[Skipped]) -> NoTrac
             if skipped[0].unreadable
             else "hpuprof reads PyTorch profiler traces: .json, .json.gz, .csv",
         )
-    found = (
-        f"; {len(skipped)} candidates are not traces, first {skipped[0].path}: {skipped[0].reason}" if skipped else ""
-    )
+    found = f"; left out: {len(skipped)}, first {skipped[0].path}: {skipped[0].reason}" if skipped else ""
     return NoTracesFoundError(
         f"no trace found in {where}{found or _seen(paths)}",
         hint="give a directory with *.pt.trace.json[.gz] files",
@@ -196,6 +196,9 @@ def _look(candidate: Found) -> TraceFile | Skipped | Companion:
     location, name = candidate.location, candidate.name
     if candidate.problem:
         return Skipped(name, candidate.problem, explicit=True, folder=True, unreadable=True)
+    unread = next((what for suffix, what in _UNREAD.items() if location.lower().endswith(suffix)), "")
+    if unread:
+        return Skipped(name, unread, candidate.explicit)
     try:
         head = read_head(location)
         kind, local = _companion(head, location), local_path(location)

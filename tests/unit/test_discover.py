@@ -10,7 +10,7 @@ import pytest
 from builder import TraceBuilder
 
 import hpuprof
-from hpuprof.errors import InputError, NoTracesFoundError, RankConflictError, TraceFormatError
+from hpuprof.errors import HpuprofError, InputError, NoTracesFoundError, RankConflictError, TraceFormatError
 from hpuprof.ingest.discover import discover, identify, identity_inside
 from hpuprof.render import render
 
@@ -247,3 +247,16 @@ def test_a_host_is_claimed_only_where_the_names_say_one(
     for name in names:
         put(tmp_path, f"{name}.1700000000.pt.trace.json")
     assert [f.parts.host for f in discover([tmp_path])[0]] == hosts
+
+
+@pytest.mark.parametrize(("name", "instead"), [("s_42.hltv", "hl-prof-config"), ("a.NSYS-REP", "torch.profiler")])
+def test_a_file_of_another_profiler_says_how_to_come_to_one_that_is_read(name: str, instead: str, tmp_path: Path):
+    (tmp_path / name).write_bytes(b"\x1f\x8b anything")
+    for asked in (tmp_path, tmp_path / name):
+        with pytest.raises(HpuprofError, match=instead):
+            discover([asked])
+    put(tmp_path, "rank0.pt.trace.json")
+    files, (skipped,) = discover([tmp_path])
+    assert [f.name for f in files] == ["rank0.pt.trace.json"]
+    assert (skipped.path, skipped.code) == (name, "HP120")
+    assert instead in skipped.reason
