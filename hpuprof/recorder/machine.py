@@ -203,6 +203,7 @@ def _gaudi(environment: Mapping[str, str], mode: str | None) -> Iterator[_Found]
     if environment.get("PT_COMPILE_ONLY_MODE", "0").lower() not in ("", "0", "false"):
         found = "PT_COMPILE_ONLY_MODE is set: nothing is launched, traces hold no device rows"
         yield "PT_COMPILE_ONLY_MODE", found, "fails", "unset PT_COMPILE_ONLY_MODE"
+    yield from _precision(environment)
     words = {
         "lazy": "lazy: graph mode is HPU Graphs",
         "eager": "eager: graph mode is torch.compile(backend='hpu_backend'), HPU Graphs are not there",
@@ -210,6 +211,29 @@ def _gaudi(environment: Mapping[str, str], mode: str | None) -> Iterator[_Found]
     }
     asked = environment.get("PT_HPU_LAZY_MODE")
     yield "mode", words[mode] + ("" if asked is None else f" (PT_HPU_LAZY_MODE={asked})"), "ok", ""
+
+
+def _precision(environment: Mapping[str, str]) -> Iterator[_Found]:
+    """Files that choose precisions, where the environment names them.
+
+    Lists of autocast as in Habana's documents (PyTorch_Mixed_Precision); modes of fp8 as in those of Intel's Neural
+    Compressor (PT_FP8Quant), where a process either measures or quantizes.
+    """
+    for name in ("LOWER_LIST", "FP32_LIST", "QUANT_CONFIG"):
+        path = environment.get(name)
+        if not path:
+            continue
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+            mode = str(json.loads(text).get("mode", "AUTO")) if name == "QUANT_CONFIG" else ""
+        except (OSError, ValueError, AttributeError):
+            yield name, f"{path} cannot be read", "note", f"correct {name} or unset it, before Python starts"
+            continue
+        if mode.upper() == "MEASURE":
+            advice = 'set "mode" to QUANTIZE there, once the measurements are taken, and record again'
+            yield name, f"{path} measures ranges for fp8: steps take longer than quantized ones", "note", advice
+        else:
+            yield name, path + (f": {mode}" if mode else f": {len(text.split())} operators"), "ok", ""
 
 
 def _trial(folder: Path, kind: str, problem: str) -> _Found:

@@ -11,6 +11,7 @@ import pytest
 
 from hpuprof.recorder import machine
 from hpuprof.recorder.machine import Check, examine
+from hpuprof.recorder.metadata import environment
 
 STUB = Path(__file__).parent / "device" / "stub"
 NOTHING_WRONG = {
@@ -105,6 +106,29 @@ def test_variables_as_they_should_be_do_not(asked, monkeypatch: pytest.MonkeyPat
     checks = asked(device="hpu", count=8, bridge="1.19", mode=None)
     assert {c.status for c in checks.values()} <= {"ok", "note"}
     assert "lazy up to its version 1.20" in checks["mode"].found
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "status", "words"),
+    [
+        ("QUANT_CONFIG", '{"mode": "MEASURE", "method": "HOOKS"}', "note", "steps take longer"),
+        ("QUANT_CONFIG", '{"mode": "QUANTIZE"}', "ok", ": QUANTIZE"),
+        ("QUANT_CONFIG", "{}", "ok", ": AUTO"),
+        ("QUANT_CONFIG", "[1]", "note", "cannot be read"),
+        ("QUANT_CONFIG", "{", "note", "cannot be read"),
+        ("QUANT_CONFIG", None, "note", "cannot be read"),
+        ("LOWER_LIST", "linear\nmm\n", "ok", ": 2 operators"),
+        ("FP32_LIST", None, "note", "cannot be read"),
+    ],
+)
+def test_files_that_choose_precisions(asked, monkeypatch, tmp_path, name, text, status, words) -> None:
+    if text is not None:
+        (tmp_path / "chosen").write_text(text)
+    monkeypatch.setenv(name, str(tmp_path / "chosen"))
+    found = asked(device="hpu", count=8, bridge="1.19")[name]
+    assert found.status == status
+    assert words in found.found
+    assert environment()[name] == str(tmp_path / "chosen")[:200]
 
 
 def test_a_bridge_without_a_device_fails(asked, monkeypatch: pytest.MonkeyPatch) -> None:
