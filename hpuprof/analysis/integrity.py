@@ -14,7 +14,7 @@ from msgspec import Struct
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links
 from hpuprof.families import FAMILIES
-from hpuprof.model.arrays import Floats, Ints, Mask, any_of, percentiles
+from hpuprof.model.arrays import Floats, Ints, Mask, any_of, percentiles, stable_order
 from hpuprof.model.intervals import EMPTY, Intervals
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
@@ -78,8 +78,8 @@ class Missing(Struct, frozen=True, eq=False):
             for _, same in members(groups):
                 mine = replays[same]
                 lacking[mine] |= rows[mine] < FEW_ROWS * percentiles(rows[mine], 90)
-        for replay in np.flatnonzero(graph & (rows >= HOLE_ROWS)).tolist():
-            lacking[replay] |= _torn(trace, links.launch, np.flatnonzero(links.launch == calls[replay]))
+        if (large := np.flatnonzero(graph & (rows >= HOLE_ROWS))).size:
+            lacking[large] |= _torn(trace, links.launch, calls[large])
         return cls(host.start[calls], graph, lacking, _silent_waits(trace, host.start[calls[graph]]))
 
     def shares(self, windows: Intervals) -> Floats:
@@ -198,20 +198,27 @@ def _silent_waits(trace: Trace, graphs: Ints) -> Intervals:
     return Intervals(quiet[silent], end[silent])
 
 
-def _torn(trace: Trace, launch: Ints, rows: Ints) -> bool:
-    """Whether the rows of a graph launch have a hole between them, or before what was queued behind them by then.
+def _torn(trace: Trace, launch: Ints, replays: Ints) -> Mask:
+    """Mark graph launches whose rows have a hole between them, or before what was queued behind them by then.
 
-    `launch`: host row that launched each device row, -1 for none.
+    `launch`: host row that launched each device row, -1 for none; `replays`: host rows of the graph launches.
     """
-    device = trace.device
-    order = rows[np.argsort(device.start[rows], kind="stable")]
-    until = np.maximum.accumulate(device.end[order])
-    starts, over = device.start[order], int(until[-1])
-    later = np.flatnonzero((device.start > over) & (device.track == device.track[order[-1]]) & (launch >= 0))[:1]
-    if len(later) and trace.host.start[launch[later[0]]] < over:
-        starts, until = np.append(starts, device.start[later]), np.append(until, over)
-    hole = int((starts[1:] - until[: len(starts) - 1]).max(initial=0))
-    return hole > HOLE_SHARE * (over - int(starts[0]))
+    device, found = trace.device, np.zeros(len(replays), dtype=bool)
+    linked = np.flatnonzero(launch >= 0)
+    lanes = {track: (linked[same], device.start[linked[same]]) for track, same in members(device.track[linked])}
+    by_launch = linked[stable_order(launch[linked])]
+    low, high = (np.searchsorted(launch[by_launch], replays, side=side) for side in ("left", "right"))
+    for i in range(len(replays)):
+        rows = by_launch[low[i] : high[i]]  # by start, as all device rows are
+        starts, until = device.start[rows], np.maximum.accumulate(device.end[rows])
+        over = int(until[-1])
+        lane, begins = lanes[int(device.track[rows[-1]])]
+        later = lane[np.searchsorted(begins, over, side="right") :][:1]
+        if len(later) and trace.host.start[launch[later[0]]] < over:
+            starts, until = np.append(starts, device.start[later]), np.append(until, over)
+        hole = int((starts[1:] - until[: len(starts) - 1]).max(initial=0))
+        found[i] = hole > HOLE_SHARE * (over - int(starts[0]))
+    return found
 
 
 def _graphs(trace: Trace, links: Links, replays: Ints, lacking: Mask) -> Ints | None:
