@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
-from hpuprof.graph_mode.verdict import BLOCKED, SURE, WORTH_TRYING
+from hpuprof.graph_mode.verdict import SURE, WORTH_TRYING
 from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.planning.greedy import MOST, SHOWN, WORTH, columns
 from hpuprof.planning.job_prices import JobPrices
 from hpuprof.planning.remedies import REMEDIES
-from hpuprof.planning.remedy import LOSS, NO_PLACE, WEIGHT, Effort, worth
+from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort, weight_of, worth
 
 GRAPHS = "graphs"
 _REMEDIES = {remedy.name: remedy for remedy in REMEDIES}
@@ -33,13 +33,11 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
     now = prices.now
     before = columns("before", prices.known or Interval(low=now, median=now, high=now)) | {"before_ns": now}
     found = [
-        msgspec.structs.replace(
-            one.row, p_gain=one.p_gain, ceiling_ns=one.saved.high, **columns("alone", one.saved), **before
-        )
+        replace(one.row, p_gain=one.p_gain, ceiling_ns=one.saved.high, **columns("alone", one.saved), **before)
         for one in prices.alone.values()
     ]
     if graph.verdict in WORTH_TRYING and graph.step_time_ns is not None and graph.base_step_ns:
-        found.append(msgspec.structs.replace(_graphs(graph, graph.step_time_ns), **before))
+        found.append(replace(_graphs(graph, graph.step_time_ns), **before))
     known = {row.remedy for row in found} | {GRAPHS}
     # Fixes of communication, and the workers' pace, are played on the first rank alone.
     found += [_open(row) for row in rows if row.remedy not in known and row.alone_ns is not None]
@@ -58,7 +56,7 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
     reason = "not_chosen" if wished else "adds_nothing" if lines else "may_lose"
     return [
         *priced,
-        *(_left(row, reason if wished or _much(row, now) else "adds_nothing") for row in rest),
+        *(replace(row, reason=reason if wished or _much(row, now) else "adds_nothing") for row in rest),
         *(row for row in rows if row.remedy not in known),
         *(_nowhere(row) for row in found if row not in left),
     ]
@@ -83,7 +81,7 @@ def _graphs(graph: GraphMode, then: Interval) -> PlanRow:
         p_gain=graph.probability_gain,
         ceiling_ns=gained.high,
     )
-    return msgspec.structs.replace(row, **columns("alone", gained))
+    return replace(row, **columns("alone", gained))
 
 
 def gained_by_graphs(graph: GraphMode, now: float, then: Interval) -> Interval:
@@ -96,12 +94,8 @@ def gained_by_graphs(graph: GraphMode, now: float, then: Interval) -> Interval:
 
 def _chosen(rows: Sequence[PlanRow], now: float, *, blocked: bool) -> list[PlanRow]:
     """Return the lines of the plan by worth; what may lose does not come first."""
-
-    def value(row: PlanRow) -> float:
-        return value_of(row) / (BLOCKED if blocked and row.remedy == GRAPHS else 1.0)
-
     out: list[PlanRow] = []
-    for row in sorted(rows, key=value, reverse=True):
+    for row in sorted(rows, key=lambda row: value_of(row, blocked=blocked and row.remedy == GRAPHS), reverse=True):
         sure = (row.alone_low_ns or 0.0) >= LOSS * now or (row.p_gain or 0.0) >= SURE
         excluded = any(row.remedy in _excludes(other) or other.remedy in _excludes(row) for other in out)
         if _much(row, now) and (out or sure) and not excluded and len(out) < MOST:
@@ -109,10 +103,10 @@ def _chosen(rows: Sequence[PlanRow], now: float, *, blocked: bool) -> list[PlanR
     return out
 
 
-def value_of(row: PlanRow) -> float:
-    """Return what a row is worth for its effort, alone."""
+def value_of(row: PlanRow, *, blocked: bool = False) -> float:
+    """Return what a row is worth for its effort, alone; `blocked`: obstacles go first."""
     effort = Effort[row.effort.upper()] if row.effort else Effort.FEW_LINES
-    return worth(row.alone_low_ns or 0.0, row.alone_ns or 0.0, WEIGHT[effort])
+    return worth(row.alone_low_ns or 0.0, row.alone_ns or 0.0, weight_of(effort, blocked=blocked))
 
 
 def _much(row: PlanRow, now: float) -> bool:
@@ -142,13 +136,9 @@ def _priced(lines: Sequence[PlanRow], prices: JobPrices) -> Iterator[PlanRow]:
             gain = left.times((row.alone_ns or 0.0) / whole)
         else:
             gain = alone.times(part)
-        before = {f"before{end}": getattr(above, f"after{end}") for end in ("_low_ns", "_ns", "_high_ns")}
-        low, middle, high = (
-            max(0.0, (getattr(above, f"after{end}") or 0.0) - ns)
-            for end, ns in (("_low_ns", gain.high), ("_ns", gain.median), ("_high_ns", gain.low))
-        )
-        after = columns("after", Interval(low=low, median=middle, high=high))
-        above = msgspec.structs.replace(row, order=order, **before, **after, **columns("gain", gain))
+        ends = (above.after_low_ns or 0.0, gain.high), (above.after_ns or 0.0, gain.median)
+        low, middle, high = (max(0.0, then - ns) for then, ns in (*ends, (above.after_high_ns or 0.0, gain.low)))
+        above = next_line(row, order, above, Interval(low=low, median=middle, high=high), gain)
         yield above
 
 
@@ -176,13 +166,19 @@ def first_line(row: PlanRow, now: float, gained: Interval, known: Interval | Non
     be above that.
     """
     low, middle, high = (max(0.0, now - gain) for gain in (gained.high, gained.median, gained.low))
-    return msgspec.structs.replace(
+    return replace(
         row,
         order=1,
         **columns("before", known or Interval(low=now, median=now, high=now)) | {"before_ns": now},
         **columns("after", Interval(low=low, median=middle, high=high)),
         **columns("gain", gained),
     )
+
+
+def next_line(row: PlanRow, order: int, above: PlanRow, after: Interval, gain: Interval) -> PlanRow:
+    """Make a row the line of the plan that begins where the one above it ends."""
+    before = {f"before{end}": getattr(above, f"after{end}") for end in ("_low_ns", "_ns", "_high_ns")}
+    return replace(row, order=order, **before, **columns("after", after), **columns("gain", gain))
 
 
 def _alone(row: PlanRow) -> Interval:
@@ -194,11 +190,7 @@ def _alone(row: PlanRow) -> Interval:
 def _open(row: PlanRow) -> PlanRow:
     """Return a row without its place in another plan."""
     unknown = dict.fromkeys(f"{of}{end}_ns" for of in ("after", "gain") for end in ("_low", "", "_high"))
-    return msgspec.structs.replace(row, order=None, then="", reason="", after=[], **unknown)
-
-
-def _left(row: PlanRow, reason: str) -> PlanRow:
-    return msgspec.structs.replace(row, reason=reason)
+    return replace(row, order=None, then="", reason="", after=[], **unknown)
 
 
 def _nowhere(row: PlanRow) -> PlanRow:

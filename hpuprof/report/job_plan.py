@@ -21,7 +21,7 @@ from hpuprof.planning.job_prices import JobPrices
 from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
-from hpuprof.report.job_lines import first_line, gained_by_graphs, lines_of, value_of
+from hpuprof.report.job_lines import first_line, gained_by_graphs, lines_of, next_line, value_of
 from hpuprof.report.model import Finding
 from hpuprof.report.pause_lines import shifted, with_pauses
 from hpuprof.report.pauses import PAUSES, Pause, find_pauses
@@ -347,7 +347,5 @@ def _with_even_ranks(
 
 def _second(row: PlanRow, gain: Interval, first: PlanRow, both: Interval, now: float) -> PlanRow:
     """Make a row the plan's second line. `both`: what the first two gain together [ns]."""
-    before = {f"before{end}": getattr(first, f"after{end}") for end in ("_low_ns", "_ns", "_high_ns")}
     low, middle, high = (max(0.0, now - both_ns) for both_ns in (both.high, both.median, both.low))
-    after = columns("after", Interval(low=low, median=middle, high=high))
-    return msgspec.structs.replace(row, order=2, **before, **after, **columns("gain", gain))
+    return next_line(row, 2, first, Interval(low=low, median=middle, high=high), gain)
