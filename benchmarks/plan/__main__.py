@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 import hpuprof
 from benchmarks.world import wasteful
@@ -41,7 +41,7 @@ from .baselines import ESTIMATORS, saved_shares
 from .cures import Outcome, cures
 from .edits import Edit, Luck, remedies
 from .jobs import score_job
-from .score import LINES, PAIRS, Row, shares, table
+from .score import LINES, PAIRS, Row, paired, shares, table
 
 SINGLE = tuple(f for f in FAMILIES if f != "hpu-lazy" and f not in MIXED)
 SLOW_LOADER_NS = (5.7, 7.0)
@@ -112,8 +112,7 @@ class World:
         step = self.step
         for edit in edits:
             step = edit(step)
-        saved = [before - after for before, after in zip(self.rounds, self._played(step), strict=True)]
-        return self.now - mean(saved), stdev(saved) / len(saved) ** 0.5
+        return paired(self.rounds, self._played(step))
 
     def _played(self, step: Step) -> list[int]:
         # Batches that were fetched ahead hide slow workers for some steps.

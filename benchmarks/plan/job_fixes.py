@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 import hpuprof
 from benchmarks.world.cases import BLOCK_STEPS, WARM_STEPS, drawn, even_machine, profiled_steps, uneven
@@ -29,7 +29,7 @@ from benchmarks.world.training import build
 
 from .__main__ import SLOW_LOADER_NS, Judge
 from .edits import Luck, remedies
-from .score import LINES, Row, shares, table
+from .score import LINES, Row, paired, shares, table
 
 Steps = tuple[Step, ...]
 Edit = Callable[[Steps], Steps]
@@ -88,8 +88,7 @@ class Job:
         steps = self.steps
         for edit in edits:
             steps = edit(steps)
-        saved = [before - after for before, after in zip(self.rounds, self._played(steps), strict=True)]
-        return self.now - mean(saved), stdev(saved) / len(saved) ** 0.5
+        return paired(self.rounds, self._played(steps))
 
     def _played(self, steps: Steps) -> list[int]:
         how = {"steps": BLOCK_STEPS, "lead": WARM_STEPS, "drained": False, "paired": True}

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import mean, median
+from statistics import mean, median, stdev
 
 from benchmarks.harness.shares import Share
 
@@ -62,6 +62,12 @@ class Row:
 
 Said = Callable[[Row], tuple[float, float]]
 """What is said of a row: step time now and afterwards [ns]."""
+
+
+def paired(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
+    """Return the mean time after a change, and the standard error of what it saves, of rounds that have the same luck [ns]."""
+    saved = [then - now for then, now in zip(before, after, strict=True)]
+    return mean(before) - mean(saved), stdev(saved) / len(saved) ** 0.5
 
 
 def table(rows: Sequence[Row], baselines: Sequence[str]) -> Iterator[str]:

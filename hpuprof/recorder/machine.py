@@ -28,6 +28,7 @@ from hpuprof import native
 from hpuprof._version import __version__
 from hpuprof.cache import user_folder
 from hpuprof.errors import HpuprofError, install_command
+from hpuprof.files import read_regular
 from hpuprof.recorder.accelerator import find_device, resolve_activities
 from hpuprof.recorder.config import refuse_habana_profile
 from hpuprof.recorder.metadata import run_mode
@@ -224,7 +225,7 @@ def _precision(environment: Mapping[str, str]) -> Iterator[_Found]:
         if not path:
             continue
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_regular(Path(path)).decode()
             mode = str(json.loads(text).get("mode", "AUTO")) if name == "QUANT_CONFIG" else ""
         except (OSError, ValueError, AttributeError):
             yield name, f"{path} cannot be read", "note", f"correct {name} or unset it, before Python starts"
