@@ -33,6 +33,8 @@ from hpuprof.naming import CONVERTED_KEY, METADATA_KEY, SUFFIXES, NameParts, is_
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENT = re.compile(rb'"ph"\s*:\s*"')
+_EXECUTION_TRACE = re.compile(rb'\{\s*"schema"\s*:\s*"[^"]*"[^\[\]{}]*"nodes"\s*:\s*\[')
+"""How files begin that `torch.profiler.ExecutionTraceObserver` writes."""
 _IDENTITY_KEYS = ("distributedInfo", "host_name", METADATA_KEY, CONVERTED_KEY)
 _VALUE = re.compile(rb'\s*:\s*(?=[{"])')
 _MERGED = re.compile(rb'^\{[^{}\[\]]*"%s":\{"merged":' % METADATA_KEY.encode())
@@ -249,6 +251,8 @@ def _no_trace(head: bytes, path: str) -> str:
         return "a merged timeline; analyze its source traces instead"
     if _EVENTS_KEY.search(head) or _EVENT.search(head):
         return ""
+    if _EXECUTION_TRACE.match(text):
+        return "an execution trace, which holds operators without times; give the profiler's trace of the same steps"
     # A large header may hide the events; any other object is judged by reading it.
     if text[:1] == b"{" and len(head) >= 256 << 10:
         return ""
