@@ -247,9 +247,11 @@ def _repeating_annotation(
         marks = _with_companions(trace, rows, working, work)
         start, end = host.start[marks], host.end[marks]
         covered = float(start[-1] - start[0] + median(gaps)) / span
-        # An optimizer runs once in each update by its nature; anything else marks steps if it holds their work.
-        held = np.append(start[1:], end[-1]) if host.activity[rows[0]] == Activity.OPTIMIZER else end
-        if covered < _COVERED_SHARE or not work.marked(start, held):
+        # An optimizer runs once in each update by its nature; anything else marks steps if it holds their work. Time
+        # would count what a run does once, before its first update.
+        updates = host.activity[rows[0]] == Activity.OPTIMIZER
+        held = np.append(start[1:], end[-1]) if updates else end
+        if (covered < _COVERED_SHARE and not (updates and work.known)) or not work.marked(start, held):
             continue
         found = (round(covered, 2), round(work.share_in(start, end), 1), -len(rows), name), marks
         best = max(best, found, key=lambda f: f[0]) if best else found

@@ -99,6 +99,20 @@ def test_an_annotation_that_covers_little_or_comes_twice_is_no_step(tmp_path: Pa
     )
 
 
+def test_updates_are_steps_however_long_the_recording_ran_before_the_first(tmp_path: Path):
+    """Workers start for nine tenths of the recording, and one update does what the others do not."""
+    b = TraceBuilder().host("aten::empty", 0, 1)
+    for i in range(6):
+        begin, extra = 10_000 + 200 * i, 40 * (i % 2)
+        for k in range(3 + i % 2):
+            call = begin + 20 + 30 * k
+            b.host(f"aten::op{k}", call, 20).kernel(f"kernel{k}", call + 15, 10, launch=call + 5)
+        b.annotation("Optimizer.step#AdamW.step", begin + 120 + extra, 30)
+    part = b.reduce(tmp_path)
+    assert (part.file.step_source, part.file.step_name) == ("annotation", "Optimizer.step#AdamW.step")
+    assert len(part.steps) == 6
+
+
 def test_the_period_of_the_operators(tmp_path: Path):
     b = TraceBuilder()
     for i in range(5):
