@@ -160,6 +160,12 @@ def _worth(found: Tried) -> float:
     return worth(_sure(found[3]), found[0], found[1].weight)
 
 
+def _sparing_the_host(bound: str, gains: list[Tried], much: float) -> list[Tried]:
+    """Return, where the host bounds the step, changes that spare it something, if one of them is worth so much."""
+    found = [f for f in gains if "device" not in f[1].remedy.bounds] if bound == "host" else []
+    return found if any(_worth(f) >= much for f in found) else gains
+
+
 class Plan(msgspec.Struct, frozen=True, eq=False):
     """What the plan is made of."""
 
@@ -278,7 +284,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             best = max(_worth(found) for found in gains)
             if not taken:  # what bounds the step comes first, if it is worth much
                 about = [f for f in gains if self.bound in f[1].remedy.bounds and _worth(f) >= BOUND_FIRST * best]
-                gains = about or gains
+                gains = about or _sparing_the_host(self.bound, gains, BOUND_FIRST * best)
                 best = max(_worth(found) for found in gains)
             alike = [found for found in gains if _worth(found) >= ALIKE * best]
             chosen = min(alike, key=lambda found: (found[1].change.per_step or np.inf, -_worth(found)))

@@ -60,5 +60,6 @@ REMEDY = Remedy(
     "convolutions gain is left out.",
     needs="A recording in which device rows are linked to their launches.",
     effort=Effort.FEW_LINES,
+    bounds=("device",),
     find=find,
 )

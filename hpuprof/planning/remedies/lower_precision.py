@@ -221,6 +221,7 @@ HALF = Remedy(
     effort=Effort.NUMERICS,
     by_recipe=True,
     mends=("HP210",),
+    bounds=("device",),
     find=find_half,
 )
 
@@ -240,6 +241,7 @@ TF32 = Remedy(
     effort=Effort.NUMERICS,
     mends=("HP210",),
     absent=_no_tf32,
+    bounds=("device",),
     find=find_tf32,
 )
 FP8 = Remedy(
@@ -255,6 +257,7 @@ FP8 = Remedy(
     needs="A recording with record_shapes=True in which device rows are linked to their launches.",
     effort=Effort.NUMERICS,
     absent=_no_fp8,
+    bounds=("device",),
     find=find_fp8,
 )
 REMEDIES = (HALF, TF32, FP8)

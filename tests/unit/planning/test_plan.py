@@ -14,8 +14,9 @@ from hpuprof.cli.main import cli
 from hpuprof.errors import ConfigError
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
-from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS
+from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS, Priced, _sparing_the_host
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
+from hpuprof.planning.remedy import Change
 from hpuprof.report.answering import first_sentence
 from hpuprof.report.job_plan import (
     _held_by_workers,
@@ -516,3 +517,22 @@ def test_what_is_shorter_than_the_devices_time_says_why(tmp_path, beside):
     assert (row.after_ns < 120_000) == beside
     assert (SIDE_BY_SIDE in row.unknown) == beside
     assert WAIT_LESS not in row.unknown
+
+
+@pytest.mark.parametrize(
+    ("bound", "reads", "left"),
+    [
+        ("host", 0.10, ["read_backs", "pointwise_fusion"]),
+        ("host", 0.04, ["lower_precision", "read_backs", "pointwise_fusion"]),
+        ("device", 0.10, ["lower_precision", "read_backs", "pointwise_fusion"]),
+    ],
+)
+def test_where_the_host_bounds_the_step_what_spares_the_device_alone_is_not_first(bound, reads, left):
+    def tried(name: str, gain: float):
+        samples = np.full(SAMPLES, gain)
+        change = Change("", None, lambda model, _: model)
+        return gain, Priced(BY_NAME[name], change, 1.0 - samples, 1.0 - samples), 1.0 - samples, samples
+
+    gains = [tried("lower_precision", 0.18), tried("read_backs", reads), tried("pointwise_fusion", 0.02)]
+    best = max(found[0] / found[1].weight for found in gains)
+    assert [found[1].remedy.name for found in _sparing_the_host(bound, gains, best / 2)] == left
