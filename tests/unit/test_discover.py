@@ -265,7 +265,8 @@ def test_a_file_of_another_profiler_says_how_to_come_to_one_that_is_read(name: s
 def test_execution_traces_claim_no_rank_of_the_profilers_traces_beside_them(tmp_path: Path) -> None:
     for rank in range(3):
         (tmp_path / f"job_et_{rank}.json").write_text(
-            '{\n  "schema": "1.0.1", "pid": 9, "time": "2024-02-01", "start_ts": 5,\n  "nodes": [' + '{"id": 1},' * 40_000
+            '{\n  "schema": "1.0.1", "pid": 9, "time": "2024-02-01", "start_ts": 5,\n  "nodes": ['
+            + '{"id": 1},' * 40_000
         )
     with pytest.raises(HpuprofError, match="operators without times"):
         discover([tmp_path / "job_et_0.json"])
