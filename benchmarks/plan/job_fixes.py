@@ -1,4 +1,4 @@
-"""Fixes in jobs of several ranks: `python -m benchmarks.plan.job_fixes --seed S --cases N [--untold]`.
+"""Fixes in jobs of several ranks: `python -m benchmarks.plan.job_fixes --seed S --cases N [--given]`.
 
 Jobs of the simulated world whose ranks differ between two collectives, so that each waits for others in some of them. A
 fix is made on all ranks: the truth is the job with it, simulated without the profiler, paired with the job as it is. A
@@ -118,11 +118,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plan.job_fixes", description=__doc__)
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
-    parser.add_argument("--untold", action="store_true", help="without the step time without the profiler")
+    parser.add_argument("--given", action="store_true", help="the plan is given the step time without the profiler")
     args = parser.parse_args()
     rows: list[Row] = []
     for seed in range(args.seed, args.seed + args.cases):
-        rows += score_job(Job.of(seed), told=not args.untold)
+        rows += score_job(Job.of(seed), told=args.given)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
     print(f"{len({r.case for r in rows})} of {args.cases} jobs have a price for something. {shares(rows)}\n")
     print("\n".join(table(rows, [])))
