@@ -389,6 +389,8 @@ def _verdict(gain: float, speedup: Interval, *, blocked: bool, lacking: Refusal 
     """Return the verdict for a probability of a gain; `lacking`: what keeps it from being sure."""
     if gain <= 1 - SURE or (abs(speedup.median - 1) < AROUND and speedup.high < 1 + UP_TO):
         return "unlikely" if lacking else "no"
+    if lacking and gain < 0.5 and speedup.high < 1 + UP_TO:
+        return "unlikely"
     if blocked:
         return "not yet" if speedup.median > GAIN else "marginal"
     if gain >= SURE:

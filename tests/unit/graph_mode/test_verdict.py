@@ -382,6 +382,21 @@ def test_one_step_gives_a_wider_interval_and_no_certainty(judge):
     assert busy.speedup.high == busy.speedup.low  # the device's work repeats
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "steps", "verdict"),
+    [
+        (1.01, 1.08, 1, "unlikely"),
+        (1.01, 1.08, 5, "marginal"),
+        (1.03, 1.09, 1, "marginal"),
+        (0.99, 1.12, 1, "marginal"),
+    ],
+)
+def test_of_one_step_a_small_gain_that_is_less_likely_than_none_is_unlikely(judge, low, high, steps, verdict):
+    graph = judge(prediction(option(low, high), busy_ns=12e6), steps_used=steps)
+    assert graph.verdict == verdict
+    assert bool(graph.reason) == (steps == 1)
+
+
 SPAN = DeviceSpan(wall_ns=1000, busy_ns=400, least_ns=390.0, launching_ns=500, rows=50)
 
 
