@@ -93,7 +93,7 @@ def shares(rows: Sequence[Row]) -> str:
     """Return what is left of the errors of each remedy alone if the step time now were known: those of shares of it."""
     alone = [r for r in rows if r.alone]
     if not any(r.large for r in alone):
-        return "No remedy that saves 2 % of a step has a price in them."
+        return f"No remedy that saves {_percent(LEAST, 0)} of a step has a price in them."
     now = median({r.case: abs(r.before_ns / r.now_ns - 1.0) for r in alone}.values())
     scaled = [replace(r, before_ns=r.now_ns, said_ns=r.said_ns * r.now_ns / r.before_ns) for r in alone]
     gains = median(abs(_gain(_plan, r) - r.gain) / abs(r.gain) for r in scaled if r.large)
