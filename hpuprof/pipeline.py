@@ -171,7 +171,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
         return partial, replay
     measured = Measured(calls, matrix)
     if settings.joint and replay is not None and predictions[0].skeleton is not None:
-        situation = Situation(replay.model, replay.regions, loader=replay.loader, measured=measured)
+        situation = Situation(replay.model, replay.pricing.loader, measured)
         partial = msgspec.structs.replace(partial, fixes=rank_fixes(situation, row.family, settings.apply))
     if not settings.plan:
         return partial, replay

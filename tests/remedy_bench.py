@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from builder import TraceBuilder
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.prediction import GraphMode
-from hpuprof.planning.remedy import Change, Remedy
+from hpuprof.planning.remedy import Remedy
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.loader import Loader
@@ -31,8 +30,7 @@ class Bench:
         view = RankView.of(builder.trace(folder))
         model = LaunchModel.of(view, constants_for(view.trace.family, view.trace.mode, None))
         assert model is not None
-        no_answer = cast(GraphMode, None)  # graphs alone ask for it
-        return cls(model, list(remedy.find(Situation(model, [], no_answer, Loader.of(view)))))
+        return cls(model, list(remedy.find(Situation(model, Loader.of(view)))))
 
     @property
     def now(self) -> float:

@@ -28,13 +28,14 @@ from benchmarks.world.machine import Machine
 from hpuprof.analysis.modules import backward_windows
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.predict import Settings, predict_and_keep
+from hpuprof.graph_mode.verdict import Decision
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.arrays import Floats
-from hpuprof.planning.pricing import Pricing
 from hpuprof.planning.remedies import REMEDIES
-from hpuprof.planning.remedy import Change
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.graph import CrosswiseError
+from hpuprof.what_if.pricing import Pricing
 from hpuprof.what_if.profiling_cost import SOFT
 from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.uncertainty import UNKNOWNS, Drawn
@@ -96,12 +97,12 @@ def case_errors(seed: int, *, told: bool) -> Iterator[Found]:
     weights = np.exp(-0.5 * (above / SOFT) ** 2)
     luck = (np.random.default_rng(0).permutation(DRAWS) + 0.5) / DRAWS
     drawn = Drawn(replay.model.constants, np.full((UNKNOWNS, DRAWS), 0.5), costs, one, 0.0 * one)
-    steps = np.ones((DRAWS, replay.weights.shape[1]))
-    known = replace(replay, drawn=drawn, weights=steps, base=one)
-    pricing = replace(Pricing.of(known), level=luck, error=one)
+    steps = np.ones((DRAWS, replay.pricing.weights.shape[1]))
+    pricing = replace(Pricing.of(replay.model, drawn, steps, replay.pricing.loader), base=one, level=luck, error=one)
     now = pricing.now
     yield Found(NOW, *least_errors(now, weights))
-    situation = Situation(replay.model, replay.regions, report.graph_mode)
+    graphs = Decision(report.graph_mode, one)
+    situation = Situation(replay.model, graphs=graphs, captures=replay.captures)
     best: dict[str, Change] = {}
     for remedy in REMEDIES:
         changes = list(remedy.find(situation)) if remedy.name in WORLDS_OWN else []

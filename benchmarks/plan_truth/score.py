@@ -19,10 +19,9 @@ from hpuprof.ingest.read import read_trace
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.greedy import SHOWN
-from hpuprof.planning.pricing import Pricing
-from hpuprof.planning.remedy import Change
 from hpuprof.planning.row_edits import scaled
 from hpuprof.report.model import Report
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 
 from .programs import KERNELS, Edit, Program
@@ -137,7 +136,7 @@ def _all_faster(trace: Path, said: Report, edit: Edit) -> Price:
     if replay is None or not isinstance(replay.model, LaunchModel):
         return None, None, None, "", None
     kernels = replay.model.program.kind == DeviceKind.COMPUTE
-    pricing = Pricing.of(replay)
+    pricing = replay.pricing
     share = pricing.share([Change("", None, lambda model, _: scaled(model, kernels, edit.left))])
     low, middle, high = (float(q) for q in np.percentile((1.0 - share) * pricing.error, [5, 50, 95]))
     return middle, low, high, "", None

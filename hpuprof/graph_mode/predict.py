@@ -8,7 +8,8 @@ and gives a speed-up; steps are resampled, and the noise of the measured step ti
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.families import FAMILIES
 from hpuprof.graph_mode.bounds import span_of
+from hpuprof.graph_mode.candidates import OptionKey
 from hpuprof.graph_mode.operator_regions import regions_without_links
 from hpuprof.graph_mode.regions import LoopParts, accumulates, launch_regions, loop_parts
 from hpuprof.model.arrays import Floats, median
@@ -26,10 +28,12 @@ from hpuprof.model.prediction import Constant, Option, Prediction, Reason
 from hpuprof.model.schema import Activity
 from hpuprof.model.trace import Trace
 from hpuprof.what_if.capture import MIN_LAUNCHES, Region
+from hpuprof.what_if.change import Change, Edit
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.loader import Loader
+from hpuprof.what_if.pricing import TINY, Pricing
 from hpuprof.what_if.profiling_cost import fit, prior_of
 from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.step_model import StepModel
@@ -71,13 +75,16 @@ NOTHING_KNOWN = Settings()
 class Replay(msgspec.Struct, frozen=True, eq=False):
     """What a prediction was played on, for further edits of the same steps with the same samples."""
 
-    model: StepModel
+    pricing: Pricing
     regions: list[Region]
     drawn: Drawn
-    weights: Floats  # of the steps, shape (samples, steps)
-    base: Floats  # step time now [ns], shape (samples,)
-    base_known: bool  # whether `base` is known
-    loader: Loader | None  # data-loader workers
+    base_known: bool  # whether the step time without the profiler is known
+    captures: dict[OptionKey, Edit]  # by what they launch as graphs, and how
+
+    @property
+    def model(self) -> StepModel:
+        """The recorded steps."""
+        return self.pricing.model
 
 
 def predict(
@@ -143,21 +150,22 @@ def _predict_with(
         cost = cost.where(loader.late, fit(prior, model.nominal, None, 0.0, draws.uniform[0]))
     drawn = draws.drawn(constants, cost.overhead, cost.host_scale)
     played = model.eager(drawn)
-    seen, eager = model.facts(played, model.observed(), joint=settings.joint), played.step_times
+    seen = model.facts(played, model.observed(), joint=settings.joint)
     timed = model.timed
-    errors = Errors.of(constants, noise, seen.replay_error or 0.0, seen.unexplained, model.doubt)
     weights = resample_weights(seen.steps, SAMPLES)
-    compared = _Eager.of(eager, weights, draws, errors, cost.overhead, loader)
-    if not (compared.times > 0).all():  # nothing is a multiple of no time
+    pricing = Pricing.of(model, drawn, weights, loader, settings.unprofiled_ns, played.step_times)
+    if not (pricing.now > 0).all():  # nothing is a multiple of no time
         return Prediction(method="none", reason="not_explained", span=span_of(view, timed.start, timed.end)), None
     graphs_known = FAMILIES[view.trace.family].graphs_known
-    options, refused = _options(model, regions if graphs_known else [], drawn, compared, joint=settings.joint)
+    errors = Errors.of(constants, noise, seen.replay_error or 0.0, seen.unexplained, model.doubt)
+    sampled = partial(draws.with_errors, errors=errors, cost=cost.overhead)
+    found = _Captures.of(pricing, regions if graphs_known else [], drawn, sampled, joint=settings.joint)
     prediction = msgspec.structs.replace(
         seen,
         accumulates=accumulates(parts.optimizer, view.steps.start, view.steps.end),
         base=settings.base,
-        base_step_ns=float(settings.unprofiled_ns or median(compared.times)),
-        base_samples=b"" if settings.unprofiled_ns else pack(compared.times),
+        base_step_ns=float(settings.unprofiled_ns or median(pricing.now)),
+        base_samples=b"" if settings.unprofiled_ns else pack(pricing.now),
         base_spread=float(noise),
         profiled_step_ns=float(timed.dur.mean()),
         overhead=interval(cost.overhead),
@@ -170,73 +178,54 @@ def _predict_with(
         modules=list(dict.fromkeys(name for r in regions for name in r.members))[:MODULES_NAMED],
         optimizer=_optimizer_name(view.trace),
         measured=[c for name, c in constants.items() if settings.measured and name in settings.measured],
-        options=options,
-        refused=refused,
-        reason="" if options else "no_launches" if graphs_known else "unknown_graphs",
+        options=found.options,
+        refused=found.refused,
+        reason="" if found.options else "no_launches" if graphs_known else "unknown_graphs",
         span=span_of(view, timed.start, timed.end),
     )
-    base = np.full(SAMPLES, float(settings.unprofiled_ns)) if settings.unprofiled_ns else compared.times
-    return prediction, Replay(model, regions, drawn, weights, base, bool(settings.unprofiled_ns), loader)
+    return prediction, Replay(pricing, regions, drawn, bool(settings.unprofiled_ns), found.edits)
 
 
-class _Eager(msgspec.Struct, frozen=True, eq=False):
-    """The unchanged step, the baseline of captured ones. Arrays have shape `(samples,)`."""
+class _Captures(msgspec.Struct, frozen=True, eq=False):
+    """Regions launched as graphs: their options, the edits that play them, and what would wait for itself."""
 
-    times: Floats  # means of resampled steps [ns]
-    weights: Floats  # of the steps, shape (samples, steps)
-    draws: Draws
-    errors: Errors
-    cost: Floats  # of profiling
-    loader: Loader | None  # data-loader workers, which whatever is captured waits for
+    options: list[Option] = msgspec.field(default_factory=list)
+    edits: dict[OptionKey, Edit] = msgspec.field(default_factory=dict)
+    refused: list[str] = msgspec.field(default_factory=list)
 
     @classmethod
     def of(
-        cls, times: Floats, weights: Floats, draws: Draws, errors: Errors, cost: Floats, loader: Loader | None
-    ) -> _Eager:
-        """Make it from step times of shape `(samples, steps)` [ns]."""
-        return cls(_paced(times, weights, loader), weights, draws, errors, cost, loader)
-
-    def over(self, times: Floats) -> Floats:
-        """Return samples of the speed-up over captured steps, shape `(samples, steps)`."""
-        ratio = self.times / np.maximum(_paced(times, self.weights, self.loader), 1.0)
-        return self.draws.with_errors(ratio, self.errors, self.cost)
-
-
-def _paced(times: Floats, weights: Floats, loader: Loader | None) -> Floats:
-    """Return the means of resampled steps, no shorter than data-loader workers allow [ns]."""
-    mean: Floats = (times * weights).mean(axis=1)
-    return mean if loader is None else loader.paced(mean)
-
-
-def _options(
-    model: StepModel, regions: list[Region], drawn: Drawn, eager: _Eager, *, joint: bool
-) -> tuple[list[Option], list[str]]:
-    """Return the options of each region, and the regions whose work would wait for itself."""
-    options: list[Option] = []
-    refused: dict[str, None] = {}
-    for region in regions:
-        for drop in (False, True) if model.waits_in(region) else (False,):
+        cls, pricing: Pricing, regions: list[Region], drawn: Drawn, sampled: Callable[[Floats], Floats], *, joint: bool
+    ) -> _Captures:
+        """Price each way to capture each region. `sampled`: to samples of a speed-up, its errors in them."""
+        model, found = pricing.model, cls()
+        for region in regions:
             try:
-                options += [
-                    Option(
-                        region=region.name,
-                        drops_sync=drop,
-                        asynchronous=done.captured.asynchronous,
-                        launches=done.captured.launches,
-                        graphs=done.captured.graphs,
-                        split=done.captured.split,
-                        inputs=done.captured.inputs,
-                        ratio=pack(eager.over(done.times)),
-                        uncorrected_ns=done.uncorrected_ns,
-                        host_outside_ns=done.host_outside_ns,
-                        host_outside_low_ns=done.host_outside_low_ns,
-                        skeleton=done.skeleton,
-                    )
-                    for done in model.captured(region, drawn, drop_waits=drop, joint=joint)
-                ]
+                for drop in (False, True) if model.waits_in(region) else (False,):
+                    for done in model.captured(region, drawn, drop_waits=drop, joint=joint):
+                        asynchronous = done.captured.asynchronous
+                        edit = model.launching(region, drop_waits=drop, asynchronous=asynchronous)
+                        pricing.steps[edit] = done.times
+                        share = pricing.share([Change(region.name, done.captured.graphs, edit, last=True)])
+                        option = Option(
+                            region=region.name,
+                            drops_sync=drop,
+                            asynchronous=asynchronous,
+                            launches=done.captured.launches,
+                            graphs=done.captured.graphs,
+                            split=done.captured.split,
+                            inputs=done.captured.inputs,
+                            ratio=pack(sampled(1.0 / np.maximum(share, TINY))),
+                            uncorrected_ns=done.uncorrected_ns,
+                            host_outside_ns=done.host_outside_ns,
+                            host_outside_low_ns=done.host_outside_low_ns,
+                            skeleton=done.skeleton,
+                        )
+                        found.options.append(option)
+                        found.edits[OptionKey.of(option)] = edit
             except CrosswiseError:
-                refused[region.name] = None
-    return options, list(refused)
+                found.refused.append(region.name)
+        return found
 
 
 def _optimizer_name(trace: Trace) -> str:

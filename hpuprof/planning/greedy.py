@@ -13,19 +13,20 @@ from hpuprof.analysis.steady import SteadySteps
 from hpuprof.graph_mode.job import MIN_STEPS, one_step_noise
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.graph_mode.refusals import NO_TRACE
-from hpuprof.graph_mode.verdict import SURE, Decision, decide
+from hpuprof.graph_mode.verdict import SURE, decide
 from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Interval
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.abstain import not_by_call, refusal_of, refused, without_place
-from hpuprof.planning.pricing import Pricing
 from hpuprof.planning.rank_fixes import row_of
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedies.faster import shortened_parts
-from hpuprof.planning.remedy import LOSS, Change, Remedy, weight_of, worth
+from hpuprof.planning.remedy import LOSS, Remedy, weight_of, worth
 from hpuprof.planning.situation import Measured, Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.graph import CrosswiseError
+from hpuprof.what_if.pricing import Pricing
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT, interval, of_other_runs, repeated
 
 WORTH = 0.01
@@ -81,19 +82,17 @@ def plan_rows(
     if refusal is not None or replay is None:
         return refused(refusal or NO_TRACE)
     decision = decide([partial], code=False)  # graph mode's for this recording alone
-    pricing = Pricing.of(replay)
-    situation = Situation(replay.model, replay.regions, decision.answer, replay.loader, measured)
+    pricing = replay.pricing
+    situation = Situation(replay.model, pricing.loader, measured, decision, replay.captures)
     wished, unknown = shortened_parts(situation, chosen)
     found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
-    base_known = partial.prediction is not None and partial.prediction.base != "profiled"
     plan = Plan(
         pricing,
         situation,
         SteadySteps.of(partial).bound.kind,
         found,
-        decision,
         family,
-        base_known,
+        replay.base_known,
         _alike(partial, len(pricing.base)),
         partial.prediction.busy_ns if partial.prediction is not None else 0.0,
     )
@@ -173,7 +172,6 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     situation: Situation
     bound: str
     priced: list[Priced]
-    decision: Decision
     family: str
     base_known: bool  # whether the step time without the profiler is known
     alike: Floats  # factor from the step that was recorded to those that were not, samples; 1 with several
@@ -193,8 +191,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             gain = before * self._gained(priced, 1.0 - with_it / np.maximum(share, TINY), first=order == 1)
             least = np.minimum(self._least(done, with_it), before)
             after = np.maximum(before - gain, least)
-            # What the verdict says of graphs allows for steps that were not recorded.
-            known = self.alike if order > 1 or self._verdict(priced) is None else np.ones(len(after))
+            # What a change is known to gain alone allows for steps that were not recorded.
+            known = self.alike if order > 1 or priced.change.alone is None else np.ones(len(after))
             stated_after = np.maximum(of_other_runs(after, known=self.base_known) * known, least)
             row = self._row(priced, after=after if order == 1 else None, known=known)
             saved = (before - after) * known
@@ -317,39 +315,28 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         best, clearing = WORTH, {name for p in open_ones for name in p.change.after}
         for candidate in sorted(open_ones, key=lambda p: float(median(p.share)) * p.weight):
             changes, weight = [*done, candidate.change], candidate.weight
-            by_verdict = self._by_verdict(candidate, first=not done)
+            alone = candidate.change.alone if not done else None
             try:
                 least = WORTH if candidate.remedy.name in clearing else max(WORTH, BOUND_FIRST * best * weight)
-                if by_verdict is None and float(median(share - few.best_share(changes))) < least:
+                if alone is None and float(median(share - few.best_share(changes))) < least:
                     continue
                 with_it = few.share(changes)
             except CrosswiseError:
                 continue
-            samples = share - with_it if by_verdict is None else by_verdict[::FEW]
+            samples = share - with_it if alone is None else alone.gained[::FEW]
             found = float(median(samples)), candidate, with_it, samples
             best = max(best, _worth(found))
             yield found
 
     def _gained(self, priced: Priced, share: Floats, *, first: bool) -> Floats:
         """Return samples of the share of the step time that a change gains; `share`: by its play."""
-        by_verdict = self._by_verdict(priced, first=first)
-        return np.minimum(share * self.pricing.error, 1.0) if by_verdict is None else by_verdict
-
-    def _by_verdict(self, priced: Priced, *, first: bool) -> Floats | None:
-        """Return what the verdict says that graphs gain, if they come first; None for other changes."""
-        speedup = self._verdict(priced)
-        return None if speedup is None or not first else np.minimum(1.0 - 1.0 / speedup, self._ceiling(priced))
+        alone = priced.change.alone
+        return np.minimum(share * self.pricing.error, 1.0) if alone is None or not first else alone.gained
 
     def _ceiling(self, priced: Priced) -> Floats:
         """Return samples of the most that a change can gain, as a share of the step time."""
-        most = self.decision.answer.ceiling
-        if self._verdict(priced) is not None and most:
-            return np.full(len(self.pricing.base), 1.0 - 1.0 / most)
-        return self._gained(priced, 1.0 - priced.least, first=False)
-
-    def _verdict(self, priced: Priced) -> Floats | None:
-        """Return samples of the speed-up where graph mode's verdict prices a change."""
-        return self.decision.speedup if priced.remedy.name == "graphs" else None
+        alone = priced.change.alone
+        return self._gained(priced, 1.0 - priced.least, first=False) if alone is None else np.array([alone.most])
 
     def _least(self, done: Sequence[Change], share: Floats) -> Floats:
         """Return what the device alone takes [ns], less what a replay may be off by."""

@@ -17,8 +17,8 @@ from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.prediction import ChangedStep, CollectiveSkeleton, Interval
-from hpuprof.planning.pricing import between, outcomes
 from hpuprof.what_if.joint_points import on_path
+from hpuprof.what_if.pricing import between, outcomes
 from hpuprof.what_if.uncertainty import interval
 
 STEP_ERROR = 0.35

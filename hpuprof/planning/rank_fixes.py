@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from hpuprof.model.plan_rows import PlanRow, RankFixes
 from hpuprof.model.prediction import ChangedStep
-from hpuprof.planning.pricing import LEVELS, Models, remembering, with_changes
 from hpuprof.planning.remedies import REMEDIES
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.graph import CrosswiseError
+from hpuprof.what_if.pricing import LEVELS, Models, remembering, with_changes
 from hpuprof.what_if.step_model import StepModel
 
 BY_OTHERS = ("graphs",)

@@ -9,10 +9,8 @@ from msgspec import Struct
 
 from hpuprof.families import FAMILIES
 from hpuprof.graph_mode.verdict import BLOCKED
-from hpuprof.model.arrays import Mask
-from hpuprof.model.intervals import Intervals
 from hpuprof.planning.situation import Situation
-from hpuprof.what_if.step_model import StepModel
+from hpuprof.what_if.change import Change
 
 
 class Effort(IntEnum):
@@ -38,8 +36,6 @@ LOSS = -0.005
 """Share of the step from which a change that loses it in one of 20 samples may be a loss."""
 NO_PLACE = "no_place", "the steps hold no place where it saves 0.2 %"
 """Reason and words of most remedies that a recording has no place for."""
-Edit = Callable[[StepModel, float], StepModel]
-"""Plays a change: a model and how badly it turns out, from 0 (as good as can be) to 1, to the model with the change."""
 
 
 def weight_of(effort: Effort, *, blocked: bool) -> float:
@@ -50,40 +46,6 @@ def weight_of(effort: Effort, *, blocked: bool) -> float:
 def worth(sure: float, median: float, weight: float) -> float:
     """Return what a gain is worth for its effort: the mean of its sure part, the 5th percentile, and its median."""
     return (max(sure, 0.0) + median) / 2 / weight
-
-
-class Change(Struct, frozen=True, eq=False):
-    """A remedy in one place of the program.
-
-    `ideal`: what it is about taken away altogether, which no outcome can beat; None: the edit does that; `uncertain`:
-    whether its edit depends on how it turns out; `bends`: further outcomes than 0, 0.5 and 1 to play it at, where the
-    times in its edit are no straight lines between them; `last`: whether it is played after all others; `touches`:
-    calls of which no other change may be part, where it excludes others; `after`: remedies that clear its way, of which
-    those that are worth it come first; `requires`: remedies that its edit makes, too; `code`: to type here, where it is
-    not the remedy's; `mends`: findings that go with it, where they are not its remedy's; `paces`: by how it turns out,
-    the share left of the time between two batches of data-loader workers, which the host waits for; `occurs`: when it
-    applies on the main thread, where that is no call; `blocked`: whether obstacles of the program must go first.
-    """
-
-    where: str
-    per_step: float | None
-    edit: Edit
-    ideal: Edit | None = None
-    uncertain: bool = False
-    bends: tuple[float, ...] = ()
-    last: bool = False
-    touches: Mask | None = None
-    after: tuple[str, ...] = ()
-    requires: tuple[str, ...] = ()
-    code: str = ""
-    mends: tuple[str, ...] = ()
-    paces: Callable[[float], float] | None = None
-    occurs: Intervals | None = None
-    blocked: bool = False
-
-    def shares(self, other: Change) -> bool:
-        """Tell whether both touch the same calls."""
-        return self.touches is not None and other.touches is not None and bool((self.touches & other.touches).any())
 
 
 class Remedy(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
@@ -16,12 +16,13 @@ from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.user_frames import UserFrames
 from hpuprof.efficiency.utilization import Utilization
+from hpuprof.graph_mode.candidates import OptionKey
+from hpuprof.graph_mode.verdict import Decision
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import Calls
 from hpuprof.model.intervals import Intervals, contains, union
-from hpuprof.model.prediction import GraphMode
 from hpuprof.planning.row_edits import without_work
-from hpuprof.what_if.capture import Region
+from hpuprof.what_if.change import Edit
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.loader import Loader
@@ -49,13 +50,13 @@ class Measured(Struct, frozen=True):
 
 
 class Situation(Struct, frozen=True, eq=False, dict=True):
-    """One recording's steps, the candidates for graphs in them, and what graph mode would give them."""
+    """One recording's steps, and what graph mode would give them; `captures`: the edits that it was priced by."""
 
     model: StepModel
-    regions: list[Region]
-    answer: GraphMode | None = None
     loader: Loader | None = None
     measured: Measured = Measured()
+    graphs: Decision | None = None
+    captures: Mapping[OptionKey, Edit] = {}
 
     @property
     def view(self) -> RankView:

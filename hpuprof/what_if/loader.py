@@ -127,7 +127,6 @@ class Loader(Struct, frozen=True, eq=False):
     late: Mask  # samples in which they set the pace
     every: Floats  # time between two batches [ns]
     waiting: Intervals  # of the host where they set the pace: fetches without the hand-over
-    waits_ns: float  # length of that per step
     probability: float  # that they set the pace
 
     @classmethod
@@ -153,13 +152,8 @@ class Loader(Struct, frozen=True, eq=False):
             late=late,
             every=np.where(late, mean, mean * often),
             waiting=union(start, end),
-            waits_ns=float((end - start).sum()) / len(steps.start),
             probability=probability,
         )
-
-    def paced(self, times: Floats) -> Floats:
-        """Return the step times [ns] that workers allow; `times`: with the recorded waiting in them."""
-        return np.maximum(np.where(self.late, times - self.waits_ns, times), self.every)
 
 
 def _waited_for(fetches: Fetches, every: float) -> tuple[float, float]:

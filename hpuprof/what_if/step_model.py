@@ -153,6 +153,19 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
                 skeleton=self._at_joint_points(schedule) if joint else None,
             )
 
+    def launching(
+        self, region: Region, *, drop_waits: bool, asynchronous: bool
+    ) -> Callable[[StepModel, float], StepModel]:
+        """Return the edit that launches a region as graphs, in these steps with whatever else is changed in them."""
+        collectives = self.collectives
+
+        def edit(model: StepModel, _: float) -> StepModel:
+            ways = model.capture(region, drop_waits=drop_waits)
+            done = next((way for way in ways if way.asynchronous == asynchronous), None)
+            return model if done is None else replace(model, schedule=collectives.all_ranks(done.schedule))
+
+        return edit
+
     def facts(self, eager: Pace, seen: Prediction, *, joint: bool) -> Prediction:
         """Add what the schedule of the unchanged program, played as `eager`, shows. `joint`: with skeletons."""
         alone = self.device_alone

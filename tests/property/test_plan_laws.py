@@ -10,7 +10,6 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import cast
 
 import numpy as np
 import pytest
@@ -22,17 +21,16 @@ import hpuprof
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import EMPTY
-from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import PlanRow
-from hpuprof.planning.pricing import LEVELS, applied
 from hpuprof.planning.remedies import REMEDIES
-from hpuprof.planning.remedy import Change
 from hpuprof.planning.row_edits import without_work
 from hpuprof.planning.situation import Situation, folded
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.edit import on_lane, scaled_host, scaled_rows
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.play import Sample, play
+from hpuprof.what_if.pricing import LEVELS, applied
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel
 
@@ -123,7 +121,7 @@ def model_of(training: Training) -> LaunchModel:
 
 def changes(model: LaunchModel) -> list[Change]:
     """Return what all remedies find, but for graphs, which ask for a verdict."""
-    situation = Situation(model, [], cast(GraphMode, None))
+    situation = Situation(model)
     return [change for remedy in REMEDIES if remedy.name != "graphs" for change in remedy.find(situation)]
 
 

@@ -10,9 +10,10 @@ from msgspec import Struct
 from hpuprof.model.arrays import Mask
 from hpuprof.planning.attention_rows import AttentionRows
 from hpuprof.planning.remedies.pointwise_fusion import HOST_LEFT
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.row_edits import without_work
 from hpuprof.planning.situation import ProgramCalls, Situation, folded, spared
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 

@@ -13,9 +13,10 @@ from hpuprof.model.arrays import Floats, Ints, Mask, among, distinct, median, pe
 from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_ALONGSIDE, CollectiveRows, used_after, without_collectives
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.row_edits import lane_waits, scaled
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.edit import with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program

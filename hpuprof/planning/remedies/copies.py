@@ -12,9 +12,10 @@ from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.ingest.dialect_activities import waits_for_all_streams
 from hpuprof.model.arrays import Ints, Mask, among, distinct
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.row_edits import lane_waits, lasting, of_lanes, scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.edit import on_lane, with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program

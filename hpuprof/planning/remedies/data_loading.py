@@ -10,8 +10,9 @@ import numpy as np
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, HostKind, Role
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation, shortened
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.loader import HAND_OVER
 
 WORKERS = 4

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.model.tables import PlanRow
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.parts import Owners, Parts, parts_of
 from hpuprof.what_if.step_model import StepModel
 

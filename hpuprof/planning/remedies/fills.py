@@ -10,9 +10,10 @@ import numpy as np
 
 from hpuprof.model.arrays import Mask
 from hpuprof.model.intervals import Intervals, union
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.row_edits import without_work
 from hpuprof.planning.situation import ProgramCalls, Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from hpuprof.model.arrays import Mask
 from hpuprof.planning.lazy_actions import early_flushes, flushes
-from hpuprof.planning.remedy import NO_PLACE, Change, Edit, Effort, Remedy
+from hpuprof.planning.remedy import NO_PLACE, Effort, Remedy
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.change import Change, Edit
 from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.step_model import StepModel
 

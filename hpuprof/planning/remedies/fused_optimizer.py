@@ -13,8 +13,9 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import contains
 from hpuprof.model.schema import DeviceKind
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import ProgramCalls, Situation, folded, shortened, spared
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.step_model import StepModel

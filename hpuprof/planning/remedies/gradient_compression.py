@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints
 from hpuprof.planning.collective_rows import CollectiveRows, without_collectives
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 

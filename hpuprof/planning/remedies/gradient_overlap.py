@@ -12,7 +12,7 @@ from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import measure, union
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_ALONGSIDE, CollectiveRows, used_after
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.row_edits import (
     lane_waits,
     lasting,
@@ -21,6 +21,7 @@ from hpuprof.planning.row_edits import (
     scaled,
 )
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.edit import on_lane, with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program

@@ -11,8 +11,9 @@ from hpuprof.analysis.host_alone import used_no_device
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, contains, subtract, union
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation, shortened
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.step_model import StepModel
 
 LEAST = 4

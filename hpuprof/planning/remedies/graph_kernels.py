@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from hpuprof.model.arrays import Mask
 from hpuprof.model.durations import duration
 from hpuprof.model.schema import Activity
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import ProgramCalls, Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 

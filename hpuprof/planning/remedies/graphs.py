@@ -4,37 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
+import numpy as np
 
+from hpuprof.graph_mode.candidates import OptionKey
 from hpuprof.graph_mode.verdict import WORTH_TRYING
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation
-from hpuprof.what_if.step_model import StepModel
+from hpuprof.what_if.change import Alone, Change
 
 _CLEARS = {"HP302": "read_backs", "HP303": "synchronisation", "HP304": "uploads"}
 """Obstacles, and the remedies that remove them."""
 
 
 def find(situation: Situation) -> Iterator[Change]:
-    """Find the region that graph mode's verdict recommends."""
-    answer = situation.answer
-    region = next((r for r in situation.regions if answer is not None and r.name == answer.region), None)
-    if region is None or answer is None or answer.verdict not in WORTH_TRYING:
+    """Find the region that graph mode's verdict recommends, as it was priced there."""
+    known = situation.graphs
+    if known is None or known.speedup is None or known.answer.verdict not in WORTH_TRYING:
         return
-    option = next(o for o in answer.options if o.region == region.name)  # the recommended one stands first
-    collectives = situation.model.collectives
-
-    def edit(model: StepModel, _: float) -> StepModel:
-        ways = (d for d in model.capture(region, drop_waits=option.drops_sync))
-        done = next((d for d in ways if d.asynchronous == option.asynchronous), None)
-        return model if done is None else replace(model, schedule=collectives.all_ranks(done.schedule))
-
+    answer = known.answer
+    option = answer.options[0]  # the recommended one
+    edit = situation.captures[OptionKey(option.region, option.drops_sync, option.asynchronous)]
     before = f", once {', '.join(option.blocked_by)} is out of the way" if option.blocked_by else ""
-    after = tuple(name for code, name in _CLEARS.items() if code in option.blocked_by)
-    requires = ("synchronisation",) if option.drops_sync else ()
-    where = f"{region.name}, with {answer.api}{before}"
-    blocked = bool(option.blocked_by)
-    yield Change(where, option.graphs, edit, last=True, after=after, requires=requires, blocked=blocked)
+    most = 1.0 - 1.0 / (answer.ceiling or np.inf)
+    yield Change(
+        f"{option.region}, with {answer.api}{before}",
+        option.graphs,
+        edit,
+        last=True,
+        after=tuple(name for code, name in _CLEARS.items() if code in option.blocked_by),
+        requires=("synchronisation",) if option.drops_sync else (),
+        blocked=bool(option.blocked_by),
+        alone=Alone(np.minimum(1.0 - 1.0 / known.speedup, most), most),
+    )
 
 
 REMEDY = Remedy(

@@ -14,9 +14,10 @@ from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.trace import Trace
 from hpuprof.planning.lazy_actions import matrix_time
 from hpuprof.planning.matrix_rows import SINGLE_TYPE, UNKNOWN_RATIO, MatrixRows, known_work
-from hpuprof.planning.remedy import NO_PLACE, Change, Effort, Remedy
+from hpuprof.planning.remedy import NO_PLACE, Effort, Remedy
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.schedule import KINDS

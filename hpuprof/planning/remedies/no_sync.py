@@ -11,8 +11,9 @@ from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import CollectiveRows, without_collectives
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import ProgramCalls, Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 

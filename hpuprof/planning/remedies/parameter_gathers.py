@@ -12,9 +12,10 @@ from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_ALONGSIDE, CollectiveRows, without_collectives
 from hpuprof.planning.remedies.recomputation import as_many_as_fit, fitting, memory_in_use, room
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.row_edits import lasting, of_lanes, scaled
 from hpuprof.planning.situation import Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.edit import with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.schedule import Wait

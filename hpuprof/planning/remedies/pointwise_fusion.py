@@ -12,9 +12,10 @@ from msgspec import Struct
 from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import Intervals, union, union_of
 from hpuprof.planning.attention_rows import AttentionRows
-from hpuprof.planning.remedy import NO_PLACE, Change, Effort, Remedy
+from hpuprof.planning.remedy import NO_PLACE, Effort, Remedy
 from hpuprof.planning.row_edits import without_work
 from hpuprof.planning.situation import ProgramCalls, Situation, folded, spared
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 

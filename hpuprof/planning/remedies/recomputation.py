@@ -14,9 +14,10 @@ from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import EMPTY, Intervals, contains, union
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import Trace
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.row_edits import without_work
 from hpuprof.planning.situation import Situation, shortened
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.step_model import StepModel
 

@@ -14,9 +14,10 @@ from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import measure
 from hpuprof.planning.cpu_work import CpuWork
 from hpuprof.planning.lazy_actions import Actions, reads
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.row_edits import scaled, without_cost
 from hpuprof.planning.situation import Group, ProgramCalls, Situation
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.step_model import StepModel

@@ -13,8 +13,8 @@ from rank_traces import ALL_REDUCE, comm, header
 import hpuprof
 from hpuprof.model.plan_rows import PlanRow
 from hpuprof.planning.job_prices import JobPrices, _at, _Played
-from hpuprof.planning.pricing import outcomes
 from hpuprof.report.model import Report
+from hpuprof.what_if.pricing import outcomes
 from hpuprof.what_if.uncertainty import SAMPLES
 
 LAUNCHES, EVERY, KERNEL, LATENCY, TRANSFER = 6, 20, 8, 6, 40

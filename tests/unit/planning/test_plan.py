@@ -16,7 +16,6 @@ from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS, Priced, _sparing_the_host
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
-from hpuprof.planning.remedy import Change
 from hpuprof.report.answering import first_sentence
 from hpuprof.report.job_plan import (
     _held_by_workers,
@@ -29,6 +28,7 @@ from hpuprof.report.job_plan import (
 )
 from hpuprof.report.pause_lines import shifted, with_pauses
 from hpuprof.report.pauses import Pause
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.uncertainty import SAMPLES, pack
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from hpuprof.planning import rank_fixes as module
 from hpuprof.planning.rank_fixes import rank_fixes
-from hpuprof.planning.remedy import Change, Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import NOWHERE
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.graph import CrosswiseError
 
 

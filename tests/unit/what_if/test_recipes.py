@@ -382,10 +382,10 @@ def test_skipping_in_two_turns_is_skipping_at_once(tmp_path):
 def test_without_an_optimizer_there_is_one_way_to_flush_less(tmp_path):
     out = lazy(12, host=(40, 30, 20), work=(30, 10, 10), recipes=(1, 2, 3), optimizer=3)
     model = RecipeModel.of(view_of(out, tmp_path), constants_for("hpu", "lazy", None))
-    (change,) = find_flushes(Situation(model, [], None))
+    (change,) = find_flushes(Situation(model))
     assert change.where == "2 of 3 flushes a step, all but those after backward and after the optimizer"
     two = RecipeModel.of(view_of(lazy(12), tmp_path / "two"), constants_for("hpu", "lazy", None))
-    (change,) = find_flushes(Situation(two, [], None))
+    (change,) = find_flushes(Situation(two))
     assert change.where == "1 of 2 flushes a step, all but the last"
 
 

@@ -16,14 +16,13 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hpuprof.graph_mode.predict import Replay
 from hpuprof.model.arrays import Floats, Ints, Mask, median
-from hpuprof.planning.remedy import Change
+from hpuprof.what_if.change import Change, Edit
 from hpuprof.what_if.loader import Loader
 from hpuprof.what_if.play import Sample, pace
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel
-from hpuprof.what_if.uncertainty import GAIN_ERROR, SEED, standard_normal
+from hpuprof.what_if.uncertainty import GAIN_ERROR, SEED, Drawn, standard_normal
 
 LEVELS = (0.0, 0.5, 1.0)
 TINY = 1e-9
@@ -49,31 +48,52 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
     unwaiting: Models  # the same where workers set the pace
     loader: Loader | None  # data-loader workers; of all samples
     at: Ints  # which of the samples `base`, `level`, `error` and what is asked for are of
+    steps: dict[Edit | None, Floats] = field(default_factory=dict)
+    """Step times with one edit, or none, that were played already: of all samples, no worker waited for [ns]."""
     played: dict[tuple[tuple[Change, ...], float, bool], Floats] = field(default_factory=dict)
     """Mean step times with changes, at an outcome, or with them taken away; of all samples, NaN: not played [ns]."""
     asked: set[tuple[Change, ...]] = field(default_factory=set)  # changes whose `share` was asked for
     alone: dict[tuple[tuple[Change, ...], float], float] = field(default_factory=dict)  # of `_alone`
 
     @classmethod
-    def of(cls, replay: Replay) -> Pricing:
-        """Make one from what the prediction was played on."""
-        model, count = replay.model, len(replay.base)
+    def of(
+        cls,
+        model: StepModel,
+        drawn: Drawn,
+        weights: Floats,
+        loader: Loader | None = None,
+        given: float | None = None,
+        unchanged: Floats | None = None,
+    ) -> Pricing:
+        """Make one from the recorded steps.
+
+        Args:
+            model: the recorded steps.
+            drawn: samples of what is not known of the machine and of the profiler.
+            weights: of the steps, shape (samples, steps).
+            loader: data-loader workers.
+            given: the step time without the profiler, where it is known [ns].
+            unchanged: the steps as they play unchanged, where that is known; shape (samples, steps) [ns].
+        """
+        count = len(weights)
         level, error = outcomes(count, model.doubt)
-        loader, models = replay.loader, remembering(model)
+        models = remembering(model)
         waited = loader is not None and loader.late.any()
-        return cls(
+        found = cls(
             model=model,
-            sample=model.sample(replay.drawn),
-            outside=replay.drawn.outside,
-            weights=replay.weights,
-            base=replay.base,
+            sample=model.sample(drawn),
+            outside=drawn.outside,
+            weights=weights,
+            base=np.full(count, given or 0.0),
             level=level,
             error=error,
             models=models,
             unwaiting=remembering(model.without_host(loader.waiting)) if loader is not None and waited else models,
             loader=loader,
             at=np.arange(count),
+            steps={} if unchanged is None else {None: unchanged},
         )
+        return found if given else replace(found, base=found.now)
 
     def few(self, every: int) -> Pricing:
         """Return it with every so many-th sample; what is played of them is played for all, and the other way round."""
@@ -100,7 +120,8 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
 
     def least_share(self, changes: Sequence[Change]) -> Floats:
         """Return it with what the changes are about taken away."""
-        return self._times(tuple(changes), 0.0, ideal=True) / np.maximum(self.now, 1.0)
+        ideal = any(change.ideal is not None for change in changes)
+        return self._times(tuple(changes), 0.0, ideal=ideal) / np.maximum(self.now, 1.0)
 
     def _between(self, changes: tuple[Change, ...], times: Callable[[float, Mask], Floats]) -> Floats:
         """Return step times between the two plays on either side of each sample's outcome [ns].
@@ -142,8 +163,13 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
         ideal: bool,
     ) -> Floats:
         """Return mean step times of some samples, whatever data-loader workers allow [ns]."""
-        schedule = with_changes(models, changes, level, ideal=ideal).schedule
-        steps = self.model.edited(schedule, self.sample.picked(at), self.outside[at])
+        edit = changes[0].edit if len(changes) == 1 else None
+        known = self.steps.get(edit) if len(changes) < 2 and models is self.models and not ideal else None
+        if known is None:
+            schedule = with_changes(models, changes, level, ideal=ideal).schedule
+            steps = self.model.edited(schedule, self.sample.picked(at), self.outside[at])
+        else:
+            steps = known[at]
         times: Floats = (steps * self.weights[at]).mean(axis=1)
         return times
 
