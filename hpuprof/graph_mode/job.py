@@ -13,7 +13,7 @@ from hpuprof.families.family import GraphApi
 from hpuprof.graph_mode.bounds import Evidence
 from hpuprof.graph_mode.candidates import Candidate, OptionKey
 from hpuprof.graph_mode.collective_skeleton import together_ns
-from hpuprof.graph_mode.joint import Joint
+from hpuprof.graph_mode.joint import Joint, usual
 from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Basis, CollectiveSkeleton, Constant, Prediction
@@ -102,7 +102,6 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         if len(self.predictions) < 2:
             return None
         found = self._replayed_together([p.recorded_skeleton for p in self.predictions])
-        # Ranks that run ahead record shorter steps; the slowest one shows the job's speed.
         recorded = max(p.profiled_step_ns for p in self.predictions)
         return None if found is None or not recorded else abs(found - recorded) / recorded
 
@@ -156,10 +155,10 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         return float(percentiles(self.base_samples, 95)) * (1 + self.spread) / self.least_ns
 
     def _replayed_together(self, skeletons: Sequence[CollectiveSkeleton | None]) -> float | None:
-        """Return the step time [ns] of all ranks with these collectives; None where they do not fit together."""
+        """Return the mean step time [ns] of all ranks with these collectives; None where they do not fit together."""
         found = [s for s in skeletons if s is not None]
         times = together_ns(found, [p.groups for p in self.predictions]) if len(found) == len(skeletons) else None
-        return None if times is None else float(times[0])
+        return None if times is None else float(times[0]) * usual(self.predictions)
 
 
 def candidates_of(job: Job) -> list[Candidate]:

@@ -28,9 +28,17 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
     eager: JointTimes
 
     @classmethod
-    def of(cls, predictions: Sequence[Prediction], constants: Mapping[str, Constant]) -> Joint | None:
-        """Play the unchanged program at all settings; None where the ranks' collectives do not match."""
-        eager = _played(predictions, constants, [p.skeleton for p in predictions])
+    def of(
+        cls,
+        predictions: Sequence[Prediction],
+        constants: Mapping[str, Constant],
+        steps: Sequence[CollectiveSkeleton] | None = None,
+    ) -> Joint | None:
+        """Play the unchanged program at all settings; None where the ranks' collectives do not match.
+
+        `steps`: of the ranks at the settings along the profiler's cost alone, enough to play other such steps.
+        """
+        eager = _played(predictions, constants, steps or [p.skeleton for p in predictions])
         return None if eager is None else cls(predictions, constants, eager)
 
     @cached_property
@@ -101,4 +109,13 @@ def _played(
     if len(found) < len(predictions):
         return None
     times = together_ns(found, [p.groups for p in predictions])
-    return None if times is None else JointTimes(constants, times)
+    return None if times is None else JointTimes(constants, times * usual(predictions))
+
+
+def usual(predictions: Sequence[Prediction]) -> float:
+    """Return the mean step as recorded over the one that the ranks' collectives are of.
+
+    Ranks that run ahead record shorter steps; the slowest one shows the job's speed.
+    """
+    chosen = max(p.chosen_step_ns for p in predictions)
+    return max(p.profiled_step_ns for p in predictions) / chosen if chosen else 1.0

@@ -288,6 +288,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Annotated[str, Meta(description="Class of the optimizer, or empty.")] = ""
     accumulates: Annotated[bool, Meta(description="The optimizer runs in fewer than all steps of the run.")] = False
     collectives: Annotated[bool, Meta(description="Collectives run inside the step.")] = False
+    chosen_step_ns: Annotated[
+        float, Meta(description="Recorded time of the step that the skeletons are of [ns]; 0 without collectives.")
+    ] = 0.0
     recorded_skeleton: Annotated[
         CollectiveSkeleton | None, Meta(description="The collectives of the step as recorded.")
     ] = None

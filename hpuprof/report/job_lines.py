@@ -16,6 +16,7 @@ from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.planning.greedy import MOST, SHOWN, WORTH, columns
 from hpuprof.planning.job_prices import JobPrices
 from hpuprof.planning.remedies import REMEDIES
+from hpuprof.planning.remedies.graphs import CLEARS
 from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort, weight_of, worth
 
 GRAPHS = "graphs"
@@ -47,7 +48,9 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
     if wished:
         lines = sorted((row for row in left if row.remedy in wished), key=value_of, reverse=True)
     else:
-        lines = _chosen(left, now, blocked=graph.verdict == "not yet")
+        codes = graph.options[0].blocked_by if graph.options else []
+        clears = [CLEARS[code] for code in codes if code in CLEARS]
+        lines = _chosen(left, now, blocked=graph.verdict == "not yet", clears=clears)
     priced = list(_priced(lines, prices))
     while not wished and (small := {row.remedy for row in priced[1:] if (row.gain_ns or 0.0) < WORTH * now}):
         lines = [row for row in lines if row.remedy not in small]
@@ -92,10 +95,13 @@ def gained_by_graphs(graph: GraphMode, now: float, then: Interval) -> Interval:
     return Interval(low=low, median=min(max(now - then.median, low), high), high=high)
 
 
-def _chosen(rows: Sequence[PlanRow], now: float, *, blocked: bool) -> list[PlanRow]:
-    """Return the lines of the plan by worth; what may lose does not come first."""
+def _chosen(rows: Sequence[PlanRow], now: float, *, blocked: bool, clears: Sequence[str]) -> list[PlanRow]:
+    """Return the lines of the plan by worth; what clears the way of graphs comes before, what may lose not first."""
     out: list[PlanRow] = []
-    for row in sorted(rows, key=lambda row: value_of(row, blocked=blocked and row.remedy == GRAPHS), reverse=True):
+    ordered = sorted(rows, key=lambda row: value_of(row, blocked=blocked and row.remedy == GRAPHS), reverse=True)
+    at = next((i for i, row in enumerate(ordered) if row.remedy == GRAPHS), len(ordered))
+    clearing = [row for row in ordered[at:] if row.remedy in clears]
+    for row in [*ordered[:at], *clearing, *(row for row in ordered[at:] if row not in clearing)]:
         sure = (row.alone_low_ns or 0.0) >= LOSS * now or (row.p_gain or 0.0) >= SURE
         excluded = any(row.remedy in _excludes(other) or other.remedy in _excludes(row) for other in out)
         if _much(row, now) and (out or sure) and not excluded and len(out) < MOST:

@@ -23,7 +23,7 @@ from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_scales, least_
 from hpuprof.what_if.joint_points import joint_points, path_points
 from hpuprof.what_if.play import Pace, Sample, pace
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait
-from hpuprof.what_if.skeleton import Collectives, find_skeleton
+from hpuprof.what_if.skeleton import Collectives, find_skeleton, whole_step
 from hpuprof.what_if.uncertainty import Drawn
 
 
@@ -96,11 +96,14 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         Of the replayed steps as recorded, and of one of them after another against the mean of all steps like them. The
         second is large where steps that are not like the others are replayed.
         """
-        replayed = pace(self.recorded, Sample.unchanged())
-        first, steps = float(replayed.done[0, self.recorded.steps - 1]), self.view.steps
+        first, steps = float(self._unchanged.done[0, self.recorded.steps - 1]), self.view.steps
         usual = float(steps.wall[steps.like(np.isin(steps.start, self.low))].mean())
-        on_and_on = float(replayed.step_times.mean())
+        on_and_on = float(self._unchanged.step_times.mean())
         return abs(first - self.completed_ns) / self.completed_ns, abs(on_and_on - usual) / usual
+
+    @cached_property
+    def _unchanged(self) -> Pace:
+        return pace(self.recorded, Sample.unchanged())
 
     def nominal(self, overhead: Floats, host_scale: Floats) -> Floats:
         """Return mean step times at multiples of the nominal profiling cost and factors on host work."""
@@ -182,8 +185,10 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         )
         if not joint:
             return found
+        chosen, done = self.collectives.step, np.append([0.0], self._unchanged.done[0])
         return msgspec.structs.replace(
             found,
+            chosen_step_ns=float(done[chosen + 1] - done[chosen]) if len(self.collectives.chosen) else 0.0,
             recorded_skeleton=find_skeleton(self.recorded, self.collectives, Sample.unchanged()),
             skeleton=self._at_joint_points(self.schedule),
             critical_skeleton=find_skeleton(alone, self.collectives, Sample.unchanged(), host=False),
@@ -193,9 +198,16 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         """Return the collectives of a schedule at the settings of `joint_points`."""
         return self._reduced(schedule, self._joint)
 
-    def along_the_cost(self, schedule: Schedule) -> CollectiveSkeleton | None:
-        """Return the collectives of an edited schedule at the settings of `path_points`; None where it has none."""
-        return self._reduced(schedule, self._path)
+    def along_the_cost(self, schedule: Schedule) -> CollectiveSkeleton:
+        """Return the collectives of a schedule at the settings of `path_points`.
+
+        Where it has none, or too many to play ranks together, the step is a whole, waits for other ranks in it.
+        """
+        found = self._reduced(schedule, self._path)
+        if found is not None:
+            return found
+        points, sample = self._path
+        return whole_step(pace(schedule, self._less_certain(schedule, sample, points.outside)).step_times.mean(axis=1))
 
     def _reduced(self, schedule: Schedule, settings: tuple[Drawn, Sample]) -> CollectiveSkeleton | None:
         if not len(self.collectives.chosen):

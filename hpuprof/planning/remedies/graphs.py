@@ -12,7 +12,7 @@ from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Alone, Change
 
-_CLEARS = {"HP302": "read_backs", "HP303": "synchronisation", "HP304": "uploads"}
+CLEARS = {"HP302": "read_backs", "HP303": "synchronisation", "HP304": "uploads"}
 """Obstacles, and the remedies that remove them."""
 
 
@@ -31,7 +31,7 @@ def find(situation: Situation) -> Iterator[Change]:
         option.graphs,
         edit,
         last=True,
-        after=tuple(name for code, name in _CLEARS.items() if code in option.blocked_by),
+        after=tuple(name for code, name in CLEARS.items() if code in option.blocked_by),
         requires=("synchronisation",) if option.drops_sync else (),
         blocked=bool(option.blocked_by),
         alone=Alone(np.minimum(1.0 - 1.0 / known.speedup, most), most),

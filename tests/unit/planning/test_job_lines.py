@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import msgspec
 import pytest
 
 import hpuprof
-from hpuprof.model.plan_rows import PlanRow, RankFixes
+from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.prediction import GraphMode, GraphOption, Interval
 from hpuprof.planning.job_prices import JobPrice, JobPrices
 from hpuprof.report.job_lines import lines_of
-from hpuprof.report.job_plan import _with_hidden
 
 EFFORTS = {"data_loading": "argument", "fused_optimizer": "argument", "read_backs": "few_lines", "lower_precision": "numerics"}  # fmt: skip
 
@@ -98,16 +95,6 @@ def test_what_saves_nothing_of_the_job_has_no_place_in_it(graph):
     assert rows["fills"].why == "none"
 
 
-def test_where_ranks_cannot_be_played_together_a_place_of_any_is_unknown():
-    """The first rank's steps show no place; one rank has one, and nothing says what it saves of the job."""
-    none = PlanRow(order=None, remedy="fills", title="", where="", per_step=None, reason="no_place", why="none")
-    rows = [none, msgspec.structs.replace(none, remedy="tf32"), row("uploads", alone_ns=3.0)]
-    here = SimpleNamespace(fixes=None)
-    there = SimpleNamespace(fixes=RankFixes([row("fills"), row("uploads")], []))
-    found = _with_hidden(rows, [(None, here), (None, there)])
-    assert [(r.remedy, r.reason) for r in found] == [("fills", "not_joined"), ("tf32", "no_place"), ("uploads", "")]
-
-
 def test_fixes_that_are_wished_for_are_the_lines_whatever_they_save(graph):
     prices = job((5, 5, 5), price("read_backs", 200, 200, 200), price("uploads", 5, 5, 5))
     wished = msgspec.structs.replace(prices, wished=frozenset({"uploads"}))
@@ -135,6 +122,16 @@ def test_graphs_of_all_ranks_are_a_line_at_the_verdicts_price(graph):
     assert (first.remedy, second.remedy) == ("data_loading", "graphs")
     assert second.where == "step, with torch.cuda.graph, once HP302 is out of the way"
     assert (second.alone_ns, second.gain_ns) == (600, 450)
+
+
+def test_what_clears_the_way_of_graphs_stands_before_them(graph):
+    """Reads that save 30 by a few lines are worth less than graphs that save 600, and block them."""
+    known = {"verdict": "not yet", "region": "step", "api": "torch.cuda.graph", "options": [OPTION]}
+    blocked = msgspec.structs.replace(
+        graph, step_time_ns=OPTION.step_time_ns, speedup=OPTION.speedup, probability_gain=1.0, **known
+    )
+    prices = job((60, 60, 60), price("read_backs", 30, 30, 30), price("uploads", 30, 30, 30))
+    assert [r.remedy for r in lines_of(prices, [], blocked) if r.order] == ["read_backs", "graphs", "uploads"]
 
 
 def test_fixes_after_graphs_share_their_part_of_what_is_left(graph):

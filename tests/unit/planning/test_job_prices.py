@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,11 +21,11 @@ from hpuprof.what_if.uncertainty import SAMPLES
 LAUNCHES, EVERY, KERNEL, LATENCY, TRANSFER = 6, 20, 8, 6, 40
 
 
-def job(reads: dict[int, float], slower: dict[int, float], steps: int = 6) -> list[TraceBuilder]:
-    """`reads`: length of an `item()` before the all-reduce; `slower`: host work before that, by rank [µs]."""
+def job(reads: dict[int, float], slower: dict[int, float], more: Sequence[float] = (0.0,) * 6) -> list[TraceBuilder]:
+    """`reads`: length of an `item()` before the all-reduce; `slower`, `more`: host work there, by rank and step [µs]."""
     ranks = [TraceBuilder(**header(rank, 2)) for rank in range(2)]
     now, free = [0.0, 0.0], [0.0, 0.0]
-    for step in range(steps):
+    for step, longer in enumerate(more):
         begin, ready = list(now), [0.0, 0.0]
         for half in range(2):
             for rank, trace in enumerate(ranks):
@@ -45,8 +46,9 @@ def job(reads: dict[int, float], slower: dict[int, float], steps: int = 6) -> li
                     trace.kernel("Memcpy DtoH (Device -> Pageable)", at, 2, launch=now[rank] + 1, bytes=4, **copy)
                     now[rank] += read
                     free[rank] = at + 2
-                trace.host("aten::work", now[rank], 10 + slower.get(rank, 0.0))
-                now[rank] += 10 + slower.get(rank, 0.0)
+                work = 10 + slower.get(rank, 0.0) + longer
+                trace.host("aten::work", now[rank], work)
+                now[rank] += work
                 ready[rank] = max(now[rank] - 2 + LATENCY, free[rank] + 1)
             if half == 0:
                 end = max(ready) + TRANSFER
@@ -113,9 +115,15 @@ def played(now: float = 1000.0) -> _Played:
     def along(times: list[float | None]) -> np.ndarray | None:
         return None if None in times or -1.0 in times else np.full(SAMPLES, max(times))
 
-    return _Played(
-        SimpleNamespace(along_the_cost=along), [now, now - 200], np.full(SAMPLES, 2 * now), np.full(SAMPLES, now)
-    )
+    company = SimpleNamespace(along_the_cost=along, predictions=[None, None])
+    return _Played([company], [now, now - 200], np.full(SAMPLES, 2 * now), np.full((1, SAMPLES), now))
+
+
+def apart(*now: float) -> _Played:
+    """Ranks that are played one by one; the job takes 1000 ns."""
+    alone = SimpleNamespace(along_the_cost=lambda times: np.full(SAMPLES, times[0]), predictions=[None])
+    each = np.tile(np.array(now)[:, None], SAMPLES)
+    return _Played([alone] * len(now), list(now), np.full(SAMPLES, 1000.0), each)
 
 
 def step(**at: float) -> SimpleNamespace:
@@ -143,3 +151,21 @@ def test_nothing_changed_saves_nothing_that_is_known_and_no_play_no_price():
 
 def test_nothing_saves_more_than_the_step():
     assert (played().saved([step(l0=1.0), step(l0=1.0)]) <= 2000).all()
+
+
+def test_ranks_that_cannot_be_played_together_save_between_the_least_and_the_most_of_them():
+    """A tenth, nothing and a twentieth of their own steps: in a third of the samples each."""
+    saved = apart(500.0, 800.0, 900.0).saved([step(l0=450.0), None, step(l0=855.0)]) / outcomes(SAMPLES, 0.7)[1]
+    shares, counts = np.unique(np.round(saved), return_counts=True)
+    assert shares == pytest.approx([0, 50, 100])
+    assert counts.min() >= SAMPLES // 3
+
+
+def test_a_step_unlike_the_others_stands_for_their_mean(tmp_path):
+    """The last step, which meets the other rank's, lacks 80 µs of work: the job is reproduced, and saves of the mean."""
+    report = analyzed(job({1: 200.0}, {}, more=(80, 80, 80, 80, 0, 0)), tmp_path)
+    walls = [row.wall_ns for row in report.data.steps if row.rank == 0 and row.used]
+    assert walls[-1] < 0.9 * np.mean(walls)
+    assert report.graph_mode.together_error == pytest.approx(0.0, abs=0.02)
+    assert report.graph_mode.base_step_ns > 0.6 * np.mean(walls)
+    assert read_of(report).alone_ns == pytest.approx(200_000 * np.mean(walls) / walls[-1], rel=0.1)
