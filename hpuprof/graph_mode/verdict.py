@@ -72,16 +72,12 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     speedup: Floats | None = None
 
 
-def decide_graph_mode(main: Sequence[RankPartial]) -> GraphMode:
+def decide(main: Sequence[RankPartial], *, code: bool = True) -> Decision:
     """Decide for the chosen recordings of all ranks; ranks go together: the slowest one sets the step.
 
     Where the steps cannot be replayed, device rows still bound the gain from above, and may show which way it goes.
+    `code`: with the code to type.
     """
-    return decide(main).answer
-
-
-def decide(main: Sequence[RankPartial], *, code: bool = True) -> Decision:
-    """Decide as `decide_graph_mode` does, with the samples behind the answer. `code`: with the code to type."""
     main = [part for part in main if part.prediction is not None] or main  # of many ranks, some are predicted
     refused = _refused(main)
     if refused:

@@ -6,7 +6,7 @@ import pytest
 from builder import TraceBuilder
 
 import hpuprof
-from hpuprof.graph_mode.verdict import decide_graph_mode
+from hpuprof.graph_mode.verdict import decide
 
 
 def operators(count: int = 24, name: str = "aten::mm") -> TraceBuilder:
@@ -17,7 +17,7 @@ def operators(count: int = 24, name: str = "aten::mm") -> TraceBuilder:
 
 
 def said(trace: TraceBuilder, tmp_path) -> tuple[str, str]:
-    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    graph = decide([trace.reduce(tmp_path)]).answer
     assert graph.command
     return graph.verdict, graph.reason
 

@@ -7,7 +7,7 @@ from builder import TraceBuilder
 
 import hpuprof
 from hpuprof.graph_mode.bounds import Evidence
-from hpuprof.graph_mode.verdict import decide_graph_mode
+from hpuprof.graph_mode.verdict import decide
 
 
 def launched(trace: TraceBuilder, number: int, at: float, dur: float, name: str = "gemm", stream: int = 7) -> None:
@@ -21,7 +21,7 @@ def test_a_trace_without_steps_is_one_pass_from_its_first_launch_to_its_last_eve
     for k in range(12):
         launched(trace, k, 100_000 + 100 * k, 99)
     part = trace.reduce(tmp_path)
-    graph = decide_graph_mode([part])
+    graph = decide([part]).answer
     assert (graph.verdict, graph.reason, graph.basis) == ("no", "", "one_step")
     assert [(s.start_ns, s.wall_ns) for s in part.steps] == [(100_000_000, 1_209_000)]
     assert part.prediction.span.wall_ns == 1_209_000
@@ -35,7 +35,7 @@ def test_launches_that_keep_the_device_waiting_make_a_gain_likely(tmp_path):
     for k in range(12):
         trace.host(f"aten::op_{k}", 100 * k, 95).kernel("gemm", 100 * k + 85, 10, launch=100 * k + 80)
     part = trace.reduce(tmp_path)
-    assert decide_graph_mode([part]).verdict == "likely"
+    assert decide([part]).answer.verdict == "likely"
     assert Evidence.of([part.prediction]).high == pytest.approx(1_195 / (12 * 10 * 0.90), rel=0.01)
 
 
@@ -52,7 +52,7 @@ def test_idle_time_makes_a_gain_unlikely_where_the_host_shows_another_cause(tmp_
     assert (found.verdict, found.hidden) == ("unlikely", row is None)
     assert found.high > 3
     if row is None:
-        graph = decide_graph_mode([part])
+        graph = decide([part]).answer
         assert (graph.verdict, graph.reason) == ("cannot say", "untraced_host")
 
 
@@ -62,7 +62,7 @@ def test_short_pauses_between_operators_are_the_code_that_calls_them(tmp_path):
     for k in range(12):
         launched(trace, k, 300 * k, 50)
     part = trace.reduce(tmp_path)
-    graph = decide_graph_mode([part])
+    graph = decide([part]).answer
     assert (graph.verdict, graph.reason) == ("likely", "one_step")
     assert part.prediction.span.untraced_ns == 0
     assert part.prediction.span.launching_ns == pytest.approx(11 * 240_000, rel=0.05)
@@ -74,7 +74,7 @@ def test_what_lies_after_work_from_before_the_recording_is_judged_by_itself(tmp_
     for k in range(12):
         launched(trace, k, 20_000 + 100 * k, 99)
     part = trace.reduce(tmp_path)
-    graph = decide_graph_mode([part])
+    graph = decide([part]).answer
     assert (graph.verdict, graph.reason) == ("no", "not_explained")
     assert part.prediction.span.wall_ns == pytest.approx(1_209_000, abs=2_000)
 
@@ -87,7 +87,7 @@ def test_a_recording_that_ends_while_the_device_is_behind_points_nowhere(tmp_pat
         launched(trace, k, 300 * k, 50) if k < rows else trace.host(f"aten::op_{k}", 300 * k, 8).host(
             "cudaLaunchKernel", 300 * k + 4, 2, cat="cuda_runtime", correlation=1_000 + k
         )
-    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    graph = decide([trace.reduce(tmp_path)]).answer
     assert (graph.verdict == "cannot say", graph.reason) == (reason == "lost_rows", reason)
 
 
@@ -98,7 +98,7 @@ def test_a_step_of_two_launches_has_nothing_to_capture(tmp_path):
         trace.host("aten::normal_", 1_000 * k + 5, 900)
         launched(trace, 2 * k, 1_000 * k + 910, 30)
         launched(trace, 2 * k + 1, 1_000 * k + 945, 30)
-    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    graph = decide([trace.reduce(tmp_path)]).answer
     assert (graph.verdict, graph.reason, graph.bounds) == ("no", "no_launches", None)
 
 
@@ -113,7 +113,7 @@ def test_a_cold_recording_shows_first_calls_only(tmp_path):
         trace.host("cudaMalloc", at + 9, 980, cat="cuda_runtime")
     part = trace.reduce(tmp_path)
     assert part.prediction.span.one_off_fraction == pytest.approx(49 / 71.1, rel=0.02)
-    graph = decide_graph_mode([part])
+    graph = decide([part]).answer
     assert (graph.verdict, graph.reason) == ("cannot say", "first_use")
     assert "setting the device up" in graph.sentence
 
@@ -137,7 +137,7 @@ def test_a_cold_recording_is_judged_by_the_usual_pace_of_its_launches(tmp_path, 
         end = max(at + 10, end)
         trace.host(f"aten::op_{k + 1}", at, 8).kernel("gemm", end, dur, launch=at + 4)
         end += dur
-    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    graph = decide([trace.reduce(tmp_path)]).answer
     assert (graph.verdict, graph.reason, graph.basis) == (verdict, "first_use", "device_rows")
     assert says in graph.sentence
     assert "setting the device up" in graph.sentence
@@ -173,7 +173,7 @@ def test_without_a_pace_the_rest_of_a_cold_step_is_judged(tmp_path, kernels, apa
         at = 40_100 + apart * (k - 1)
         trace.host(f"aten::op_{k}", at, apart)
         trace.kernel(f"kernel_{'abcdefghijklmn'[k]}", at + 5, dur, launch=at + 2, call_dur=2)
-    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    graph = decide([trace.reduce(tmp_path)]).answer
     assert (graph.verdict, graph.reason) == (verdict, "first_use")
     assert verdict == "no" or "setting the device up for the first time takes" in graph.sentence
 
@@ -201,7 +201,7 @@ def test_setting_the_device_up_is_no_time_that_a_graph_could_save(tmp_path):
 
 
 def test_without_device_rows_nothing_is_bounded(tmp_path):
-    graph = decide_graph_mode([TraceBuilder().steps(5, 100).host("aten::mm", 10, 20).reduce(tmp_path)])
+    graph = decide([TraceBuilder().steps(5, 100).host("aten::mm", 10, 20).reduce(tmp_path)]).answer
     assert (graph.verdict, graph.reason, graph.bounds) == ("cannot say", "no_device_rows", None)
     assert graph.command
 
@@ -210,7 +210,7 @@ def test_without_host_activity_idle_time_points_nowhere(tmp_path):
     trace = TraceBuilder().annotation("warm", 0, 10)
     for k in range(12):
         trace.kernel("gemm", 100 * k, 50)
-    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    graph = decide([trace.reduce(tmp_path)]).answer
     assert graph.verdict == "cannot say"
     assert graph.bounds.high == pytest.approx(1_150 / (0.99 * 600), rel=0.01)
 
@@ -223,7 +223,7 @@ def test_an_npu_has_bounds_as_nobody_knows_what_its_graphs_cost(tmp_path):
     )
     for k in range(40):
         trace.host("aten::mm", 100 * k, 95).event(ph="X", name="MatMul", pid=7, tid=3, ts=100 * k + 50, dur=20, args={})
-    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    graph = decide([trace.reduce(tmp_path)]).answer
     assert (graph.verdict, graph.reason, graph.options, graph.code) == ("likely", "unknown_graphs", [], "")
     assert graph.bounds.high > 4
 
@@ -241,7 +241,7 @@ def test_captured_launches_have_no_rows_and_tell_by_those_of_a_run_before(tmp_pa
             "cudaLaunchKernel", at + 4, 2, cat="cuda_runtime", correlation=2_000 + k
         )
     trace.host("cudaStreamEndCapture", 9_500, 5, cat="cuda_runtime")
-    graph = decide_graph_mode([trace.reduce(tmp_path)])
+    graph = decide([trace.reduce(tmp_path)]).answer
     assert (graph.verdict, graph.reason) == (verdict, "graph_capture")
     assert (graph.bounds is None) == (verdict == "cannot say")
 

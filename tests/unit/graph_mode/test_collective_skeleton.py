@@ -9,7 +9,7 @@ from rank_traces import ALL_REDUCE, comm, header
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.collective_skeleton import together_ns
-from hpuprof.graph_mode.verdict import decide_graph_mode
+from hpuprof.graph_mode.verdict import decide
 from hpuprof.model.prediction import CollectiveSkeleton
 from hpuprof.what_if.launch_program import build_program, unchanged
 from hpuprof.what_if.play import Sample, play
@@ -127,7 +127,7 @@ def test_without_collectives_there_is_no_skeleton(tmp_path):
 
 def test_ranks_that_wait_for_each_other_in_turn_stop_waiting_in_graphs(tmp_path):
     parts = [b.reduce(tmp_path / str(i)) for i, b in enumerate(job([[60, 10], [10, 60]]))]
-    graph = decide_graph_mode(parts)
+    graph = decide(parts).answer
     assert graph.together_error == pytest.approx(0, abs=0.01)
     assert any("replaying 2 ranks together" in line for line in graph.evidence)
     step = next(o for o in graph.options if o.region == "step")
@@ -146,7 +146,7 @@ def test_what_profiling_cost_is_read_off_the_rank_that_others_wait_for(tmp_path)
         told = 0.75 * 1e3 * ranks[0].events[-1]["dur"]
         for rank in ranks:
             rank.header["hpuprof"] = {"unprofiled": {"step_ns": int(told), "spread_ns": 100}}
-        graph = decide_graph_mode([r.reduce(tmp_path / f"{slow}{i}") for i, r in enumerate(ranks)])
+        graph = decide([r.reduce(tmp_path / f"{slow}{i}") for i, r in enumerate(ranks)]).answer
         step = next(o for o in graph.options if o.region == "step")
         assert (graph.base, graph.base_step_ns) == ("unprofiled", int(told))
         # A rank that waited under the profiler would keep that wait, and with it most of the step.
@@ -157,7 +157,7 @@ def test_what_profiling_cost_is_read_off_the_rank_that_others_wait_for(tmp_path)
 
 def test_ranks_that_cannot_be_joined_say_so(tmp_path):
     one, two = job([[60, 60], [60, 60]])[0], job([[120], [120]])[1]
-    graph = decide_graph_mode([b.reduce(tmp_path / str(i)) for i, b in enumerate((one, two))])
+    graph = decide([b.reduce(tmp_path / str(i)) for i, b in enumerate((one, two))]).answer
     assert graph.verdict == "yes"
     assert graph.together_error is None
     assert "the slowest of 2 ranks sets the step time: their collectives do not match" in graph.evidence

@@ -15,7 +15,7 @@ from hpuprof.graph_mode.candidates import RegionName
 from hpuprof.graph_mode.interfaces import Situation, api_name
 from hpuprof.graph_mode.job import ONE_STEP_SPREAD
 from hpuprof.graph_mode.snippets import code_for
-from hpuprof.graph_mode.verdict import decide_graph_mode
+from hpuprof.graph_mode.verdict import decide
 from hpuprof.model.prediction import DeviceSpan, Interval, Option, Prediction
 from hpuprof.model.tables import DiagnosticRow, ObstacleRow
 from hpuprof.what_if.constants import constants_for, draw, read_profile
@@ -71,11 +71,11 @@ def part(tmp_path_factory):
 
 @pytest.fixture
 def judge(part):
-    def decide(*predictions: Prediction, **changes):
+    def judged(*predictions: Prediction, **changes):
         file = msgspec.structs.replace(part.file, **changes)
-        return decide_graph_mode([msgspec.structs.replace(part, prediction=p, file=file) for p in predictions])
+        return decide([msgspec.structs.replace(part, prediction=p, file=file) for p in predictions]).answer
 
-    return decide
+    return judged
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_where_graphs_carry_nearly_all_work_a_step_that_cannot_be_replayed_is_st
 def test_earlier_work_leaves_what_graphs_carry_as_it_is_and_lost_rows_do_not(part, code, verdict):
     found = [msgspec.structs.replace(SIMPLE_DIAGNOSTIC, code=code)]
     seen = prediction(span=SPAN, replays=1.0, covered=0.97, steps=1)
-    assert decide_graph_mode([msgspec.structs.replace(part, prediction=seen, diagnostics=found)]).verdict == verdict
+    assert decide([msgspec.structs.replace(part, prediction=seen, diagnostics=found)]).answer.verdict == verdict
 
 
 def test_what_profiling_is_believed_to_cost_is_told(judge):
@@ -248,7 +248,7 @@ def blocking(module: str) -> ObstacleRow:
 
 def test_a_blocked_option_comes_last_and_what_removing_its_obstacle_would_bring_is_told(part):
     both = prediction(option(1.5, 1.5, "module:Encoder_0"), option(2.0, 2.0, "module:Decoder_0"))
-    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
+    graph = decide([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])]).answer
     assert [(o.region, o.blocked_by) for o in graph.options] == [
         ("module:Encoder_0", []),
         ("module:Decoder_0", ["HP301"]),
@@ -259,7 +259,7 @@ def test_a_blocked_option_comes_last_and_what_removing_its_obstacle_would_bring_
 
 def test_where_only_a_blocked_option_pays_the_verdict_is_not_yet(part):
     both = prediction(option(1.0, 1.0, "module:Encoder_0"), option(2.0, 2.0, "module:Decoder_0"))
-    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
+    graph = decide([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])]).answer
     assert (graph.verdict, graph.region) == ("not yet", "module:Decoder_0")
     assert "HP301 must be removed first" in graph.sentence
     assert not any("could be captured" in line for line in graph.evidence)
@@ -270,14 +270,14 @@ def test_a_blocked_option_that_gains_twice_as_much_comes_first(part):
     found = {}
     for faster in (1 / 0.61, 1 / 0.59):
         both = prediction(option(1.25, 1.25, "module:Encoder_0"), option(faster, faster, "module:Decoder_0"))
-        graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
+        graph = decide([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])]).answer
         found[graph.region] = graph.verdict
     assert found == {"module:Encoder_0": "yes", "module:Decoder_0": "not yet"}
 
 
 def test_a_blocked_option_that_is_not_sure_to_pay_does_not_come_first(part):
     both = prediction(option(1.01, 1.01, "module:Encoder_0"), option(0.97, 1.12, "module:Decoder_0"))
-    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])])
+    graph = decide([msgspec.structs.replace(part, prediction=both, obstacles=[blocking("Decoder_0")])]).answer
     assert (graph.verdict, graph.region) == ("no", "module:Encoder_0")
 
 
@@ -285,14 +285,14 @@ def test_the_recommended_option_stands_first_where_all_are_blocked(part):
     """With its waits gone, too, a step gains more; what is recommended keeps them, and what is played is that."""
     plain, gone = option(1.5, 1.5, "step"), option(1.9, 1.9, "step", drops_sync=True)
     row = msgspec.structs.replace(blocking("Decoder_0"), modules=[], module="")
-    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=prediction(plain, gone), obstacles=[row])])
+    graph = decide([msgspec.structs.replace(part, prediction=prediction(plain, gone), obstacles=[row])]).answer
     assert [(o.region, o.drops_sync) for o in graph.options] == [("step", False), ("step", True)]
     assert graph.speedup.median == pytest.approx(1.5)
 
 
 def test_a_blocked_option_that_may_gain_nothing_is_not_promised(part):
     close = prediction(option(0.97, 1.09, "module:Decoder_0"))
-    graph = decide_graph_mode([msgspec.structs.replace(part, prediction=close, obstacles=[blocking("Decoder_0")])])
+    graph = decide([msgspec.structs.replace(part, prediction=close, obstacles=[blocking("Decoder_0")])]).answer
     assert graph.verdict == "marginal"
     assert graph.sentence.startswith("Marginal: ")
     assert graph.sentence.endswith("; too close to call, and HP301 must be removed first.")
@@ -365,7 +365,7 @@ def test_steps_that_are_complete_together_are_no_base_of_a_speed_up(tmp_path):
 def test_the_allocator_comes_before_graphs(part, share, verdict):
     steps = [msgspec.structs.replace(s, blocked_alloc_ns=round(share * s.wall_ns)) for s in part.steps]
     alone = msgspec.structs.replace(part, steps=steps, prediction=prediction(option(15, 16)))
-    graph = decide_graph_mode([alone])
+    graph = decide([alone]).answer
     assert graph.verdict == verdict
     assert ("the allocator comes first" in graph.sentence) == (verdict == "cannot say")
 
@@ -462,8 +462,8 @@ def test_lost_rows_leave_the_bound_but_no_direction(part):
     lost = [msgspec.structs.replace(SIMPLE_DIAGNOSTIC, code="HP108")]
     for span, verdict in ((SPAN, "cannot say"), (msgspec.structs.replace(SPAN, least_ns=970.0), "no")):
         seen = msgspec.structs.replace(part, prediction=prediction(span=span), diagnostics=lost)
-        assert decide_graph_mode([seen]).verdict == verdict
-        assert decide_graph_mode([seen]).reason == "lost_rows"
+        assert decide([seen]).answer.verdict == verdict
+        assert decide([seen]).answer.reason == "lost_rows"
 
 
 def test_a_compiled_hpu_model_has_its_graphs_already(judge):

@@ -12,7 +12,7 @@ from hpuprof.analysis.modules import backward_windows, module_calls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.predict import Settings, predict
 from hpuprof.graph_mode.regions import find_phases, find_regions, loop_parts
-from hpuprof.graph_mode.verdict import decide_graph_mode
+from hpuprof.graph_mode.verdict import decide
 from hpuprof.graph_mode.verdict_words import facts
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.schema import DeviceKind
@@ -227,7 +227,7 @@ def test_a_busy_device_gains_nothing_however_much_profiling_cost(tmp_path, stack
     builder = loop(8, kernel=400.0, launches=12, host=390.0)
     for i in range(stacks):
         builder.host("aten::view", 5 + 20 * i, 2)
-    graph = decide_graph_mode([builder.reduce(tmp_path)])
+    graph = decide([builder.reduce(tmp_path)]).answer
     assert graph.verdict == "no"
     assert graph.speedup.high < 1.1
     assert graph.step_time_ns.low > 0.95 * np.exp(-NORMAL_95 * OTHER_RUN) * 12 * 400_000  # other runs differ
