@@ -28,17 +28,9 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
     eager: JointTimes
 
     @classmethod
-    def of(
-        cls,
-        predictions: Sequence[Prediction],
-        constants: Mapping[str, Constant],
-        steps: Sequence[CollectiveSkeleton] | None = None,
-    ) -> Joint | None:
-        """Play the unchanged program at all settings; None where the ranks' collectives do not match.
-
-        `steps`: of the ranks at the settings along the profiler's cost alone, enough to play other such steps.
-        """
-        eager = _played(predictions, constants, steps or [p.skeleton for p in predictions])
+    def of(cls, predictions: Sequence[Prediction], constants: Mapping[str, Constant]) -> Joint | None:
+        """Play the unchanged program at all settings; None where the ranks' collectives do not match."""
+        eager = _played(predictions, constants, [p.skeleton for p in predictions])
         return None if eager is None else cls(predictions, constants, eager)
 
     @cached_property

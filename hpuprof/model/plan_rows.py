@@ -71,7 +71,8 @@ class PlanRow(Row, frozen=True, kw_only=True):
             "excluded (by one above), not_chosen (others were), record_again (what it gives after the rows above shows "
             "only in a new recording), not_found (nothing in the steps has that name), or why it cannot be said: "
             "not_linked, no_place (the steps hold none for it), in_recipes, compiled, not_told_apart, no_graphs, "
-            "no_such_switch, one_rank, or a reason of graph_mode."
+            "no_such_switch, one_rank, not_joined (of a job whose ranks cannot be replayed together), or a reason of "
+            "graph_mode."
         ),
     ] = ""
     why: Annotated[str, Meta(description="Why it cannot be said, in words; empty where it is said.")] = ""
@@ -115,7 +116,6 @@ class RankFixes(msgspec.Struct, frozen=True):
 
     rows: list[PlanRow]
     alone: list[ChangedStep]  # one for each row
-    unchanged: ChangedStep  # the step as it is
     together: ChangedStep | None = None  # all that can be done at once, or that are wished for
     wished: list[str] = msgspec.field(default_factory=list)  # the only ones to make; empty: all
 

@@ -7,21 +7,19 @@ them up. So each fix is played on all ranks at once, at the costs of profiling a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from itertools import islice
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from hpuprof.graph_mode.job import Job
 from hpuprof.graph_mode.joint import Joint
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Floats
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.prediction import ChangedStep, CollectiveSkeleton, Interval
+from hpuprof.what_if.joint_points import on_path
 from hpuprof.what_if.pricing import between, outcomes
-from hpuprof.what_if.uncertainty import SEED, interval
+from hpuprof.what_if.uncertainty import interval
 
 STEP_ERROR = 0.35
 """Relative standard deviation of what a fix saves of a job beyond the model's own error: one step stands for all of
@@ -48,12 +46,15 @@ class JobPrices(Struct, frozen=True):
 
     @classmethod
     def of(cls, parts: Sequence[RankPartial]) -> JobPrices | None:
-        """Play a job; None of a single rank, or where no steps of a device are known."""
-        known = [(part, part.prediction, part.fixes) for part in parts if part.prediction and part.fixes]
-        if len(known) < 2:
+        """Play a job; None where its ranks cannot be played together, or their fixes are not known."""
+        predictions = [part.prediction for part in parts if part.prediction is not None]
+        fixes = [part.fixes for part in parts if part.fixes is not None]
+        if len(parts) < 2 or not len(predictions) == len(fixes) == len(parts):
             return None
-        job, fixes = Job([part for part, _, _ in known], [found for _, found, _ in known]), [f for _, _, f in known]
-        played = _Played.of(job, [one.unchanged.skeletons[0] for one in fixes])
+        job = Job(parts, predictions)
+        if job.joint is None:
+            return None
+        played = _Played.of(job, job.joint)
         if played is None:
             return None
         alone = {}
@@ -67,70 +68,44 @@ class JobPrices(Struct, frozen=True):
                 alone[name] = JobPrice(saved, float(np.mean(samples > 0.0)), row)
         every = played.saved([one.together for one in fixes])
         done = frozenset(name for one in fixes if one.together is not None for name in one.together.names)
-        base = interval(job.of_other_runs(job.base_samples)) if job.lead.base == "profiled" else None
+        known = interval(job.of_other_runs(job.base_samples)) if job.lead.base == "profiled" else None
         return cls(
-            job.base_ns, base, alone, None if every is None else interval(every), done, frozenset(fixes[0].wished)
+            job.base_ns, known, alone, None if every is None else interval(every), done, frozenset(fixes[0].wished)
         )
 
 
-class _Played(Struct, frozen=True, eq=False, dict=True):
-    """A job, and samples of its step time as it is [ns]: as the job has it, and along the profiler's cost.
+class _Played(Struct, frozen=True, eq=False):
+    """A job, and samples of its step time as it is [ns]: as the job has it, and along the profiler's cost."""
 
-    Ranks that cannot be played together are companies of one. What the job saves then lies somewhere between what the
-    rank saves that gains least by itself and the one that gains most; in each sample it is one of them.
-    """
-
-    companies: list[Joint]
-    unchanged: list[CollectiveSkeleton]  # of the ranks, in the order of the companies
+    joint: Joint
+    unchanged: list[CollectiveSkeleton]
     base: Floats
-    now: Floats  # shape (companies, samples)
+    now: Floats
 
     @classmethod
-    def of(cls, job: Job, unchanged: list[CollectiveSkeleton]) -> _Played | None:
-        if job.joint is not None:
-            companies = [job.joint]
-        else:
-            alone = [Joint.of([p], job.constants, [s]) for p, s in zip(job.predictions, unchanged, strict=True)]
-            companies = [one for one in alone if one is not None]
-            if len(companies) < len(alone):
-                return None
-        found = cls(companies, unchanged, job.base_samples, np.ones((0, 0)))
-        now = found.times(unchanged)
-        return None if now is None else replace(found, now=now)
-
-    def times(self, steps: Sequence[CollectiveSkeleton]) -> Floats | None:
-        """Return samples of the step time of each company with such steps of its ranks [ns], shape as `now`."""
-        left, found = iter(steps), list[Floats]()
-        for company in self.companies:
-            times = company.along_the_cost(list(islice(left, len(company.predictions))))
-            if times is None:
-                return None
-            found.append(times)
-        return np.stack(found)
+    def of(cls, job: Job, joint: Joint) -> _Played | None:
+        unchanged = [on_path(p.skeleton) for p in job.predictions if p.skeleton is not None]
+        now = joint.along_the_cost(unchanged) if len(unchanged) == len(job.predictions) else None
+        return None if now is None else cls(joint, unchanged, job.base_samples, now)
 
     def saved(self, of_rank: Sequence[ChangedStep | None]) -> Floats | None:
         """Return samples of what changes of each rank save [ns], None for a rank that changes nothing."""
         levels = max((step.levels for step in of_rank if step is not None), key=len, default=[])
         times: dict[float, Floats] = {}
         for outcome in levels:
-            found = self.times([_at(outcome, step) or now for step, now in zip(of_rank, self.unchanged, strict=True)])
+            found = self.joint.along_the_cost(
+                [_at(outcome, step) or now for step, now in zip(of_rank, self.unchanged, strict=True)]
+            )
             if found is None:
                 return None
-            shares = np.sort(found / np.maximum(self.now, 1.0), axis=0)
-            times[outcome] = shares[self._which, np.arange(shares.shape[1])]
+            times[outcome] = found
         if not times:
             return None
-        level, error = outcomes(len(self.base), 2 * STEP_ERROR)  # half of the doubt counts
+        level, error = outcomes(len(self.now), 2 * STEP_ERROR)  # half of the doubt counts
         many = len(levels) > 1
-        left = between(levels, level, lambda outcome, mine: times[outcome][mine]) if many else times[levels[0]]
-        saved: Floats = self.base * np.minimum((1.0 - left) * error, 1.0)
+        after = between(levels, level, lambda outcome, mine: times[outcome][mine]) if many else times[levels[0]]
+        saved: Floats = self.base * np.minimum((1.0 - after / np.maximum(self.now, 1.0)) * error, 1.0)
         return saved
-
-    @cached_property
-    def _which(self) -> Ints:
-        """Which of the companies, by what they save, each sample is of."""
-        count = len(self.base)
-        return np.random.default_rng(SEED + 6).permutation(count) * len(self.companies) // count
 
 
 def _at(level: float, step: ChangedStep | None) -> CollectiveSkeleton | None:

@@ -22,11 +22,15 @@ BY_OTHERS = ("graphs",)
 """Fixes that all ranks together have a price for already: graph mode's verdict."""
 
 
-def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) -> RankFixes:
-    """Return the fixes of a rank. `wished`: names of fixes to make, none: all of them."""
+def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) -> RankFixes | None:
+    """Return the fixes of a rank; None where its steps have no collectives in which it meets others.
+
+    `wished`: names of fixes to make, none: all of them.
+    """
     model = situation.model
+    if not len(model.collectives.chosen):
+        return None
     models = remembering(model)
-    unchanged = ChangedStep(names=[], levels=[0.0], skeletons=[model.along_the_cost(model.schedule)])
     rows, alone, chosen = [], list[ChangedStep](), list[tuple[Remedy, Change]]()
     for remedy, change in _widest(situation):
         step = _step(model, models, [remedy.name], [change])
@@ -39,7 +43,7 @@ def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) ->
             chosen.append((remedy, change))
     names = [remedy.name for remedy, _ in chosen]
     together = _step(model, models, names, [change for _, change in chosen]) if chosen else None
-    return RankFixes(rows, alone, unchanged, together, list(wished))
+    return RankFixes(rows, alone, together, list(wished))
 
 
 def _widest(situation: Situation) -> Iterator[tuple[Remedy, Change]]:
@@ -59,13 +63,14 @@ def _excluded(remedy: Remedy, change: Change, other: Remedy, taken: Change) -> b
 
 
 def _step(model: StepModel, models: Models, names: list[str], changes: Sequence[Change]) -> ChangedStep | None:
-    """Return the step with changes at each outcome; None if its work would wait for itself."""
+    """Return the step with changes at each outcome; None without its collectives, or if work would wait for itself."""
     levels = LEVELS if any(change.uncertain for change in changes) else LEVELS[:1]
     try:
-        skeletons = [model.along_the_cost(with_changes(models, changes, level).schedule) for level in levels]
+        found = [model.along_the_cost(with_changes(models, changes, level).schedule) for level in levels]
     except CrosswiseError:
         return None
-    return ChangedStep(names=names, levels=list(levels), skeletons=skeletons)
+    skeletons = [skeleton for skeleton in found if skeleton is not None]
+    return ChangedStep(names=names, levels=list(levels), skeletons=skeletons) if len(skeletons) == len(found) else None
 
 
 def row_of(remedy: Remedy, change: Change, situation: Situation, family: str, reason: str = "") -> PlanRow:

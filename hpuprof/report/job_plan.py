@@ -11,16 +11,17 @@ from hpuprof.analysis.bound import EXPOSED_COMMUNICATION
 from hpuprof.analysis.step_groups import LOADING
 from hpuprof.analysis.window import ONCE
 from hpuprof.graph_mode.job import pace_of
+from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.plan_rows import refused
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.greedy import columns
 from hpuprof.planning.job_prices import JobPrices
-from hpuprof.planning.remedy import Effort
+from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
-from hpuprof.report.job_lines import first_line, lines_of, next_line
+from hpuprof.report.job_lines import first_line, gained_by_graphs, lines_of, next_line, value_of
 from hpuprof.report.model import Finding
 from hpuprof.report.pause_lines import shifted, with_pauses
 from hpuprof.report.pauses import PAUSES, Pause, find_pauses
@@ -31,7 +32,8 @@ BALANCE = "balance"
 HELD_UP, BUBBLES = "HP230", "HP235"
 """The findings that name who holds the others up, and that stages wait for each other."""
 NOTHING = Interval(low=0.0, median=0.0, high=0.0)
-ONE_RANK = "one_rank"
+ONE_RANK, NOT_JOINED = "one_rank", "not_joined"
+_HIDDEN = "the ranks cannot be replayed together, and one that waits for others does not show what it saves"
 _TITLE = "Let all ranks keep pace"
 _OCCURRENCE = ("start_ns", "dur_ns")
 """Columns of a row that are recorded times, and no parts of a step."""
@@ -62,8 +64,9 @@ def plan_of(
     lead, part = main[0]
     rows = list(part.plan or ())
     prices = None if refused(rows) else JobPrices.of([part for _, part in main])
-    if prices is not None:
-        rows = lines_of(prices, _in_steps_of_the_job(rows, part, prices.now), graph)
+    if len(main) > 1:
+        rows = _in_steps_of_the_job(rows, part, graph.base_step_ns)
+        rows = _with_hidden(_of_all_ranks(rows, graph), main) if prices is None else lines_of(prices, rows, graph)
     if not refused(rows):
         rows = _with_other_ranks(rows, _other_ranks(len(main), part, graph))
     now = _now_ns(part, graph) if prices is None else prices.now
@@ -187,6 +190,65 @@ def _with_other_ranks(rows: list[PlanRow], unrecorded: list[PlanRow]) -> list[Pl
     first = next((row for row in rows if row.order == 1), None)
     more = any((row.ceiling_ns or 0.0) > (first.gain_high_ns or 0.0) for row in unrecorded) if first else False
     return [*(map(_open, rows) if more else rows), *unrecorded]
+
+
+def _with_hidden(rows: Sequence[PlanRow], main: Main) -> list[PlanRow]:
+    """Return rows of the first rank, unknown where some rank has a place: waits for others may hide what it saves."""
+    found = {row.remedy for _, part in main if part.fixes is not None for row in part.fixes.rows}
+    unknown = {"reason": NOT_JOINED, "why": _HIDDEN, "needs": "more whole steps of all ranks"}
+    return [
+        msgspec.structs.replace(row, **unknown) if row.remedy in found and row.reason == NO_PLACE[0] else row
+        for row in rows
+    ]
+
+
+def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
+    """Let graphs gain what they gain for all ranks together; without such a gain they are no part of the plan."""
+    at = next((i for i, row in enumerate(rows) if row.remedy == "graphs" and row.alone_ns is not None), None)
+    if at is None:
+        return rows
+    then, now = graph.step_time_ns, graph.base_step_ns
+    if graph.verdict not in WORTH_TRYING or then is None or now is None:
+        left = [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
+        return left if rows[at].order != 1 else _with_best_alone(left, rows[at].before_ns or 0.0, graph.base_range_ns)
+    gained = gained_by_graphs(graph, now, then)
+    where = f"{graph.region}, with {graph.api}"
+    joint = msgspec.structs.replace(rows[at], where=where, **columns("alone", gained))
+    if joint.order == 1 and gained.low < LOSS * now:  # what may lose does not come first
+        others = [*rows[:at], *map(_open, rows[at + 1 :])]
+        found = _with_best_alone(others, now, graph.base_range_ns)
+        if found is not others:
+            return [*found, _open(joint)]
+    rest = rows[at + 1 :]
+    if joint.order == 1:
+        rest = _after(rest, then, joint.after_ns)
+        joint = msgspec.structs.replace(first_line(joint, now, gained, graph.base_range_ns), **columns("after", then))
+    return [*rows[:at], joint, *rest]
+
+
+def _after(rows: Sequence[PlanRow], begin: Interval, alone: float | None) -> list[PlanRow]:
+    """Return the rows with those of the plan as parts of another step time than `alone`, the first one's before."""
+    found = [_scaled(row, begin.median / alone) if row.order and alone else row for row in rows]
+    known = columns("before", begin)
+    return [msgspec.structs.replace(row, **known) if row.order == 2 else row for row in found]
+
+
+def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = None) -> list[PlanRow]:
+    """Put the change first that is worth most alone: its price holds whatever was first before."""
+    at = max(range(len(rows)), key=lambda i: value_of(rows[i]), default=None)
+    if at is None or (rows[at].alone_ns or 0.0) < LEAST * now:
+        return rows
+    best = rows[at]
+    gained = _known(best.alone_low_ns, best.alone_ns, best.alone_high_ns)
+    first = first_line(msgspec.structs.replace(best, reason=""), now, gained, known)
+    # What a change gives after another one must be recorded anew.
+    return [
+        first,
+        *(
+            row if row.alone_ns is None else msgspec.structs.replace(row, reason="record_again")
+            for row in [*rows[:at], *rows[at + 1 :]]
+        ),
+    ]
 
 
 def _open(row: PlanRow) -> PlanRow:

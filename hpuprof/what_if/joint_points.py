@@ -12,9 +12,10 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats
-from hpuprof.model.prediction import Constant
+from hpuprof.model.prediction import CollectiveSkeleton, Constant
 from hpuprof.what_if.constants import draw, kernel_scales
 from hpuprof.what_if.profiling_cost import FASTEST, LEAST, MOST, PRIOR_MEDIAN, SLOWEST
 from hpuprof.what_if.uncertainty import NORMAL_95, UNKNOWNS, Drawn
@@ -30,6 +31,7 @@ _LOW, _HIGH = 0.05, 0.95
 _PATH = len(OVERHEADS) + 2
 """Settings along the profiler's cost; beyond its ends the host is slower or faster."""
 _MIDDLE = 1 + OVERHEADS.index(PRIOR_MEDIAN)
+_WIDTH = 4  # bytes of a time in a skeleton
 AS_RECORDED = 1
 """The setting that leaves the profiler's cost in."""
 
@@ -53,6 +55,16 @@ def path_points(constants: Mapping[str, Constant]) -> Drawn:
     return Drawn(
         constants, points.uniform[:, path], points.overhead[path], points.host_scale[path], points.outside[path]
     )
+
+
+def on_path(skeleton: CollectiveSkeleton) -> CollectiveSkeleton:
+    """Return a skeleton at all settings with those of `path_points` alone."""
+    count = len(skeleton.free) // (len(skeleton.transfer) + _WIDTH)
+
+    def cut(packed: bytes) -> bytes:
+        return np.frombuffer(packed, dtype="<f4").reshape(-1, count)[:, :_PATH].tobytes()
+
+    return replace(skeleton, free=cut(skeleton.free), after=cut(skeleton.after))
 
 
 class JointTimes(Struct, frozen=True, eq=False):

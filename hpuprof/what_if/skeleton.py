@@ -109,13 +109,6 @@ def find_skeleton(
     )
 
 
-def whole_step(times: Floats) -> CollectiveSkeleton:
-    """Return a step that meets no other rank; `times`: its length at each setting [ns]."""
-    return CollectiveSkeleton(
-        free=times.astype("<f4").tobytes(), later=b"", earlier=b"", after=b"", transfer=b"", order=b""
-    )
-
-
 def _needed(after: Floats) -> tuple[Ints, Ints]:
     """Return the entries (k, j) that no path over one of the collectives before k gives already, in any sample."""
     keep: Mask = np.any(after > NEVER, axis=2)

@@ -23,7 +23,7 @@ from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_scales, least_
 from hpuprof.what_if.joint_points import joint_points, path_points
 from hpuprof.what_if.play import Pace, Sample, pace
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait
-from hpuprof.what_if.skeleton import Collectives, find_skeleton, whole_step
+from hpuprof.what_if.skeleton import Collectives, find_skeleton
 from hpuprof.what_if.uncertainty import Drawn
 
 
@@ -198,16 +198,9 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         """Return the collectives of a schedule at the settings of `joint_points`."""
         return self._reduced(schedule, self._joint)
 
-    def along_the_cost(self, schedule: Schedule) -> CollectiveSkeleton:
-        """Return the collectives of a schedule at the settings of `path_points`.
-
-        Where it has none, or too many to play ranks together, the step is a whole, waits for other ranks in it.
-        """
-        found = self._reduced(schedule, self._path)
-        if found is not None:
-            return found
-        points, sample = self._path
-        return whole_step(pace(schedule, self._less_certain(schedule, sample, points.outside)).step_times.mean(axis=1))
+    def along_the_cost(self, schedule: Schedule) -> CollectiveSkeleton | None:
+        """Return the collectives of an edited schedule at the settings of `path_points`; None where it has none."""
+        return self._reduced(schedule, self._path)
 
     def _reduced(self, schedule: Schedule, settings: tuple[Drawn, Sample]) -> CollectiveSkeleton | None:
         if not len(self.collectives.chosen):

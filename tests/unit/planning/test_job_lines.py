@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 import hpuprof
-from hpuprof.model.plan_rows import PlanRow
+from hpuprof.model.plan_rows import PlanRow, RankFixes
 from hpuprof.model.prediction import GraphMode, GraphOption, Interval
 from hpuprof.planning.job_prices import JobPrice, JobPrices
 from hpuprof.report.job_lines import lines_of
+from hpuprof.report.job_plan import _with_hidden
 
 EFFORTS = {"data_loading": "argument", "fused_optimizer": "argument", "read_backs": "few_lines", "lower_precision": "numerics"}  # fmt: skip
 
@@ -93,6 +96,16 @@ def test_what_saves_nothing_of_the_job_has_no_place_in_it(graph):
     assert (rows["read_backs"].reason, rows["read_backs"].alone_ns) == ("no_place", None)
     assert (rows["buckets"].order, rows["buckets"].gain_ns) == (1, 40)
     assert rows["fills"].why == "none"
+
+
+def test_where_ranks_cannot_be_played_together_a_place_of_any_is_unknown():
+    """The first rank's steps show no place; one rank has one, and nothing says what it saves of the job."""
+    none = PlanRow(order=None, remedy="fills", title="", where="", per_step=None, reason="no_place", why="none")
+    rows = [none, msgspec.structs.replace(none, remedy="tf32"), row("uploads", alone_ns=3.0)]
+    here = SimpleNamespace(fixes=None)
+    there = SimpleNamespace(fixes=RankFixes([row("fills"), row("uploads")], []))
+    found = _with_hidden(rows, [(None, here), (None, there)])
+    assert [(r.remedy, r.reason) for r in found] == [("fills", "not_joined"), ("tf32", "no_place"), ("uploads", "")]
 
 
 def test_fixes_that_are_wished_for_are_the_lines_whatever_they_save(graph):

@@ -115,15 +115,9 @@ def played(now: float = 1000.0) -> _Played:
     def along(times: list[float | None]) -> np.ndarray | None:
         return None if None in times or -1.0 in times else np.full(SAMPLES, max(times))
 
-    company = SimpleNamespace(along_the_cost=along, predictions=[None, None])
-    return _Played([company], [now, now - 200], np.full(SAMPLES, 2 * now), np.full((1, SAMPLES), now))
-
-
-def apart(*now: float) -> _Played:
-    """Ranks that are played one by one; the job takes 1000 ns."""
-    alone = SimpleNamespace(along_the_cost=lambda times: np.full(SAMPLES, times[0]), predictions=[None])
-    each = np.tile(np.array(now)[:, None], SAMPLES)
-    return _Played([alone] * len(now), list(now), np.full(SAMPLES, 1000.0), each)
+    return _Played(
+        SimpleNamespace(along_the_cost=along), [now, now - 200], np.full(SAMPLES, 2 * now), np.full(SAMPLES, now)
+    )
 
 
 def step(**at: float) -> SimpleNamespace:
@@ -151,14 +145,6 @@ def test_nothing_changed_saves_nothing_that_is_known_and_no_play_no_price():
 
 def test_nothing_saves_more_than_the_step():
     assert (played().saved([step(l0=1.0), step(l0=1.0)]) <= 2000).all()
-
-
-def test_ranks_that_cannot_be_played_together_save_between_the_least_and_the_most_of_them():
-    """A tenth, nothing and a twentieth of their own steps: in a third of the samples each."""
-    saved = apart(500.0, 800.0, 900.0).saved([step(l0=450.0), None, step(l0=855.0)]) / outcomes(SAMPLES, 0.7)[1]
-    shares, counts = np.unique(np.round(saved), return_counts=True)
-    assert shares == pytest.approx([0, 50, 100])
-    assert counts.min() >= SAMPLES // 3
 
 
 def test_a_step_unlike_the_others_stands_for_their_mean(tmp_path):

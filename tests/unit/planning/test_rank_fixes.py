@@ -19,10 +19,10 @@ from hpuprof.what_if.graph import CrosswiseError
 class Steps(SimpleNamespace):
     """Steps that remember what was done to them; that is what their collectives are."""
 
-    def along_the_cost(self, schedule: tuple) -> tuple:
+    def along_the_cost(self, schedule: tuple) -> tuple | None:
         if any(name == "crosswise" for name, _ in schedule):
             raise CrosswiseError
-        return schedule
+        return None if any(name == "lost" for name, _ in schedule) else schedule
 
 
 def change(name: str, touches: Sequence[int] | None = None, **more) -> Change:
@@ -44,9 +44,11 @@ def remedy(name: str, *changes: Change, effort: Effort = Effort.ARGUMENT, **more
 
 @pytest.fixture
 def fixes(monkeypatch):
-    def of(*remedies: Remedy, wished: Sequence[str] = ()):
+    def of(*remedies: Remedy, wished: Sequence[str] = (), collectives: int = 1):
         monkeypatch.setattr(module, "REMEDIES", remedies)
-        return rank_fixes(SimpleNamespace(model=Steps(schedule=()), place=lambda *_: NOWHERE), "cuda", wished)
+        chosen = SimpleNamespace(chosen=np.arange(collectives))
+        model = Steps(schedule=(), collectives=chosen)
+        return rank_fixes(SimpleNamespace(model=model, place=lambda *_: NOWHERE), "cuda", wished)
 
     return of
 
@@ -109,12 +111,11 @@ def test_fixes_that_are_wished_for_are_made_whatever_they_ask(fixes):
     assert fixes(*remedies, wished=("other",)).together is None
 
 
-def test_work_that_would_wait_for_itself_is_no_fix(fixes):
-    found = fixes(remedy("a", change("crosswise")), remedy("c", change("c")))
+def test_work_that_would_wait_for_itself_and_lost_collectives_are_no_fix(fixes):
+    found = fixes(remedy("a", change("crosswise")), remedy("b", change("lost")), remedy("c", change("c")))
     assert [row.remedy for row in found.rows] == ["c"]
     assert found.together.names == ["c"]
 
 
-def test_the_step_as_it_is_stands_beside_its_changes(fixes):
-    found = fixes(remedy("a", change("a", uncertain=True)))
-    assert (found.unchanged.names, found.unchanged.levels, found.unchanged.skeletons) == ([], [0.0], [()])
+def test_a_rank_that_meets_no_others_has_none(fixes):
+    assert fixes(remedy("a", change("a")), collectives=0) is None
