@@ -36,7 +36,7 @@ from hpuprof.what_if.loader import Loader
 from hpuprof.what_if.pricing import TINY, Pricing
 from hpuprof.what_if.profiling_cost import fit, prior_of
 from hpuprof.what_if.recipe_model import RecipeModel
-from hpuprof.what_if.step_model import StepModel
+from hpuprof.what_if.step_model import CapturedStep, StepModel
 from hpuprof.what_if.totals import TotalsModel
 from hpuprof.what_if.uncertainty import (
     REPLAY_LIMIT,
@@ -76,7 +76,6 @@ class Replay(msgspec.Struct, frozen=True, eq=False):
     """What a prediction was played on, for further edits of the same steps with the same samples."""
 
     pricing: Pricing
-    regions: list[Region]
     drawn: Drawn
     base_known: bool  # whether the step time without the profiler is known
     captures: dict[OptionKey, Edit]  # by what they launch as graphs, and how
@@ -179,11 +178,11 @@ def _predict_with(
         optimizer=_optimizer_name(view.trace),
         measured=[c for name, c in constants.items() if settings.measured and name in settings.measured],
         options=found.options,
-        refused=found.refused,
+        refused=list(found.refused),
         reason="" if found.options else "no_launches" if graphs_known else "unknown_graphs",
         span=span_of(view, timed.start, timed.end),
     )
-    return prediction, Replay(pricing, regions, drawn, bool(settings.unprofiled_ns), found.edits)
+    return prediction, Replay(pricing, drawn, bool(settings.unprofiled_ns), found.edits)
 
 
 class _Captures(msgspec.Struct, frozen=True, eq=False):
@@ -191,7 +190,7 @@ class _Captures(msgspec.Struct, frozen=True, eq=False):
 
     options: list[Option] = msgspec.field(default_factory=list)
     edits: dict[OptionKey, Edit] = msgspec.field(default_factory=dict)
-    refused: list[str] = msgspec.field(default_factory=list)
+    refused: dict[str, None] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -200,32 +199,37 @@ class _Captures(msgspec.Struct, frozen=True, eq=False):
         """Price each way to capture each region. `sampled`: to samples of a speed-up, its errors in them."""
         model, found = pricing.model, cls()
         for region in regions:
-            try:
-                for drop in (False, True) if model.waits_in(region) else (False,):
+            for drop in (False, True) if model.waits_in(region) else (False,):
+                try:
                     for done in model.captured(region, drawn, drop_waits=drop, joint=joint):
-                        asynchronous = done.captured.asynchronous
-                        edit = model.launching(region, drop_waits=drop, asynchronous=asynchronous)
-                        pricing.steps[edit] = done.times
-                        share = pricing.share([Change(region.name, done.captured.graphs, edit, last=True)])
-                        option = Option(
-                            region=region.name,
-                            drops_sync=drop,
-                            asynchronous=asynchronous,
-                            launches=done.captured.launches,
-                            graphs=done.captured.graphs,
-                            split=done.captured.split,
-                            inputs=done.captured.inputs,
-                            ratio=pack(sampled(1.0 / np.maximum(share, TINY))),
-                            uncorrected_ns=done.uncorrected_ns,
-                            host_outside_ns=done.host_outside_ns,
-                            host_outside_low_ns=done.host_outside_low_ns,
-                            skeleton=done.skeleton,
-                        )
-                        found.options.append(option)
-                        found.edits[OptionKey.of(option)] = edit
-            except CrosswiseError:
-                found.refused.append(region.name)
+                        found._add(pricing, region, done, sampled, drop=drop)
+                except CrosswiseError:
+                    found.refused[region.name] = None
         return found
+
+    def _add(
+        self, pricing: Pricing, region: Region, done: CapturedStep, sampled: Callable[[Floats], Floats], *, drop: bool
+    ) -> None:
+        captured = done.captured
+        edit = pricing.model.launching(region, drop_waits=drop, asynchronous=captured.asynchronous)
+        pricing.steps[edit,] = done.times
+        share = pricing.share([Change(region.name, captured.graphs, edit, last=True)])
+        option = Option(
+            region=region.name,
+            drops_sync=drop,
+            asynchronous=captured.asynchronous,
+            launches=captured.launches,
+            graphs=captured.graphs,
+            split=captured.split,
+            inputs=captured.inputs,
+            ratio=pack(sampled(1.0 / np.maximum(share, TINY))),
+            uncorrected_ns=done.uncorrected_ns,
+            host_outside_ns=done.host_outside_ns,
+            host_outside_low_ns=done.host_outside_low_ns,
+            skeleton=done.skeleton,
+        )
+        self.options.append(option)
+        self.edits[OptionKey.of(option)] = edit
 
 
 def _optimizer_name(trace: Trace) -> str:

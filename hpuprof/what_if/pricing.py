@@ -25,7 +25,7 @@ from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.uncertainty import GAIN_ERROR, SEED, Drawn, standard_normal
 
 LEVELS = (0.0, 0.5, 1.0)
-TINY = 1e-9
+TINY = 1e-9  # share of a step that is as good as none
 REMEMBERED = 10
 """Models with changes that are kept, at 1 to 2 MB each; more of them made no plan sooner."""
 
@@ -48,8 +48,8 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
     unwaiting: Models  # the same where workers set the pace
     loader: Loader | None  # data-loader workers; of all samples
     at: Ints  # which of the samples `base`, `level`, `error` and what is asked for are of
-    steps: dict[Edit | None, Floats] = field(default_factory=dict)
-    """Step times with one edit, or none, that were played already: of all samples, no worker waited for [ns]."""
+    steps: dict[tuple[Edit, ...], Floats] = field(default_factory=dict)
+    """Step times with some edits that were played already: of all samples, no worker waited for [ns]."""
     played: dict[tuple[tuple[Change, ...], float, bool], Floats] = field(default_factory=dict)
     """Mean step times with changes, at an outcome, or with them taken away; of all samples, NaN: not played [ns]."""
     asked: set[tuple[Change, ...]] = field(default_factory=set)  # changes whose `share` was asked for
@@ -91,7 +91,7 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
             unwaiting=remembering(model.without_host(loader.waiting)) if loader is not None and waited else models,
             loader=loader,
             at=np.arange(count),
-            steps={} if unchanged is None else {None: unchanged},
+            steps={} if unchanged is None else {(): unchanged},
         )
         return found if given else replace(found, base=found.now)
 
@@ -163,8 +163,8 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
         ideal: bool,
     ) -> Floats:
         """Return mean step times of some samples, whatever data-loader workers allow [ns]."""
-        edit = changes[0].edit if len(changes) == 1 else None
-        known = self.steps.get(edit) if len(changes) < 2 and models is self.models and not ideal else None
+        edits = tuple(change.edit for change in changes)
+        known = self.steps.get(edits) if models is self.models and not ideal else None
         if known is None:
             schedule = with_changes(models, changes, level, ideal=ideal).schedule
             steps = self.model.edited(schedule, self.sample.picked(at), self.outside[at])
