@@ -26,7 +26,7 @@ from hpuprof.planning.remedy import LOSS, Remedy, weight_of, worth
 from hpuprof.planning.situation import Measured, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.graph import CrosswiseError
-from hpuprof.what_if.pricing import Pricing
+from hpuprof.what_if.pricing import TINY, Pricing
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT, interval, of_other_runs, repeated
 
 WORTH = 0.01
@@ -46,7 +46,6 @@ MOST = 6
 """Lines of the plan; what comes after so many changes rests on too many guesses."""
 MOST_PRICED = 24
 """Changes that are priced, those with the highest ceilings."""
-TINY = 1e-9  # share of a step that is as good as none
 WAIT_LESS = "Part of it is waiting for other ranks inside collectives, taken to go as all of them change alike."
 SIDE_BY_SIDE = "Part of it is work of the device that runs at the same time then."
 FEW = 4

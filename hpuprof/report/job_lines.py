@@ -16,7 +16,7 @@ from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.planning.greedy import MOST, SHOWN, WORTH, columns
 from hpuprof.planning.job_prices import JobPrices
 from hpuprof.planning.remedies import REMEDIES
-from hpuprof.planning.remedies.graphs import CLEARS
+from hpuprof.planning.remedies.graphs import clearing, place_of
 from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort, weight_of, worth
 
 GRAPHS = "graphs"
@@ -48,8 +48,7 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
     if wished:
         lines = sorted((row for row in left if row.remedy in wished), key=value_of, reverse=True)
     else:
-        codes = graph.options[0].blocked_by if graph.options else []
-        clears = [CLEARS[code] for code in codes if code in CLEARS]
+        clears = clearing(graph.options[0]) if graph.options else ()
         lines = _chosen(left, now, blocked=graph.verdict == "not yet", clears=clears)
     priced = list(_priced(lines, prices))
     while not wished and (small := {row.remedy for row in priced[1:] if (row.gain_ns or 0.0) < WORTH * now}):
@@ -67,13 +66,12 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
 
 def _graphs(graph: GraphMode, then: Interval) -> PlanRow:
     remedy = _REMEDIES[GRAPHS]
-    before = f", once {', '.join(graph.options[0].blocked_by)} is out of the way" if graph.options[0].blocked_by else ""
     gained = gained_by_graphs(graph, graph.base_step_ns or 0.0, then)
     row = PlanRow(
         order=None,
         remedy=remedy.name,
         title=remedy.title,
-        where=f"{graph.region}, with {graph.api}{before}",
+        where=place_of(graph),
         per_step=graph.options[0].graphs,
         advice=remedy.advice,
         costs=remedy.costs,
@@ -100,8 +98,7 @@ def _chosen(rows: Sequence[PlanRow], now: float, *, blocked: bool, clears: Seque
     out: list[PlanRow] = []
     ordered = sorted(rows, key=lambda row: value_of(row, blocked=blocked and row.remedy == GRAPHS), reverse=True)
     at = next((i for i, row in enumerate(ordered) if row.remedy == GRAPHS), len(ordered))
-    clearing = [row for row in ordered[at:] if row.remedy in clears]
-    for row in [*ordered[:at], *clearing, *(row for row in ordered[at:] if row not in clearing)]:
+    for row in [*ordered[:at], *sorted(ordered[at:], key=lambda row: row.remedy not in clears)]:
         sure = (row.alone_low_ns or 0.0) >= LOSS * now or (row.p_gain or 0.0) >= SURE
         excluded = any(row.remedy in _excludes(other) or other.remedy in _excludes(row) for other in out)
         if _much(row, now) and (out or sure) and not excluded and len(out) < MOST:

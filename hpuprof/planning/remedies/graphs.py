@@ -8,11 +8,12 @@ import numpy as np
 
 from hpuprof.graph_mode.candidates import OptionKey
 from hpuprof.graph_mode.verdict import WORTH_TRYING
+from hpuprof.model.prediction import GraphMode, GraphOption
 from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Alone, Change
 
-CLEARS = {"HP302": "read_backs", "HP303": "synchronisation", "HP304": "uploads"}
+_CLEARS = {"HP302": "read_backs", "HP303": "synchronisation", "HP304": "uploads"}
 """Obstacles, and the remedies that remove them."""
 
 
@@ -24,18 +25,29 @@ def find(situation: Situation) -> Iterator[Change]:
     answer = known.answer
     option = answer.options[0]  # the recommended one
     edit = situation.captures[OptionKey(option.region, option.drops_sync, option.asynchronous)]
-    before = f", once {', '.join(option.blocked_by)} is out of the way" if option.blocked_by else ""
     most = 1.0 - 1.0 / (answer.ceiling or np.inf)
     yield Change(
-        f"{option.region}, with {answer.api}{before}",
+        place_of(answer),
         option.graphs,
         edit,
         last=True,
-        after=tuple(name for code, name in CLEARS.items() if code in option.blocked_by),
+        after=clearing(option),
         requires=("synchronisation",) if option.drops_sync else (),
         blocked=bool(option.blocked_by),
         alone=Alone(np.minimum(1.0 - 1.0 / known.speedup, most), most),
     )
+
+
+def place_of(answer: GraphMode) -> str:
+    """Return what is captured, with which interface, and what must go before."""
+    blocked = answer.options[0].blocked_by
+    before = f", once {', '.join(blocked)} is out of the way" if blocked else ""
+    return f"{answer.region}, with {answer.api}{before}"
+
+
+def clearing(option: GraphOption) -> tuple[str, ...]:
+    """Return the remedies that remove what blocks an option."""
+    return tuple(name for code, name in _CLEARS.items() if code in option.blocked_by)
 
 
 REMEDY = Remedy(
