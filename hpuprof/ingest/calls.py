@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from hpuprof.ingest.columns import Columns
 from hpuprof.ingest.dialect_rows import row_rule
@@ -67,6 +68,29 @@ def launches_by_correlation(host: HostRows, device: DeviceRows) -> Bytes8:
     for chosen, given in ((device.kind == DeviceKind.COPY, Activity.COPY), (_WORKS[device.kind], Activity.LAUNCH)):
         activity[rows[among(host.correlation[rows], device.correlation[chosen])]] = given
     return activity
+
+
+def numbered_by_external(host: HostRows, device: DeviceRows) -> tuple[HostRows, DeviceRows]:
+    """Return the rows with correlations where the file calls those `External id`, as Kineto did for ROCm.
+
+    No row has a correlation then, and a device row's number is that of one call and of no operator.
+    """
+    calls = host.kind == HostKind.RUNTIME
+    if (device.correlation >= 0).any() or (host.correlation >= 0).any() or not (device.external >= 0).any():
+        return host, device
+    numbers, count = np.unique(host.external[calls & (host.external >= 0)], return_counts=True)
+    of_operators = np.unique(host.external[~calls & (host.external >= 0)])
+    known = device.external[device.external >= 0]
+    if (count > 1).any() or among(known, of_operators).any() or not among(known, numbers).any():
+        return host, device
+    return (
+        replace(
+            host,
+            correlation=np.where(calls, host.external, host.correlation),
+            external=np.where(calls, -1, host.external),
+        ),
+        replace(device, correlation=device.external, external=np.full_like(device.external, -1)),
+    )
 
 
 _WORKS = np.zeros(max(DeviceKind) + 1, dtype=bool)

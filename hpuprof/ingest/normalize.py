@@ -15,7 +15,7 @@ from hpuprof.families import FAMILIES, Seen, recognize
 from hpuprof.ingest import dialects
 from hpuprof.ingest.allocator_rows import MemoryNotes, is_memory
 from hpuprof.ingest.callers import with_callers
-from hpuprof.ingest.calls import call_names, joined_threads, launches_by_correlation
+from hpuprof.ingest.calls import call_names, joined_threads, launches_by_correlation, numbered_by_external
 from hpuprof.ingest.classify import Collected, classify
 from hpuprof.ingest.columns import Columns, Interner, distinct, small, whole
 from hpuprof.ingest.comm import CommNotes
@@ -333,6 +333,7 @@ class Normalizer:
         del collected, host_columns
         if not len(host) and not len(device) and not self.memory:
             raise self._useless(path)
+        host, device = numbered_by_external(host, device)
         if not FAMILIES[family].words.launch:
             host = replace(host, activity=launches_by_correlation(host, device))
         activities = {Activity(v) for v in np.flatnonzero(np.bincount(host.activity)).tolist()}
