@@ -18,6 +18,7 @@ from hpuprof.comparison.kernel_kinds import ATTENTION, CONVOLUTION, MATRIX, kind
 from hpuprof.comparison.result import Sign
 from hpuprof.comparison.signs import FELL, LEAST, Seen, counted, fewer, noted, shared, timed
 from hpuprof.model.schema import Cause
+from hpuprof.planning.remedies.faster_products import NARROW
 from hpuprof.planning.remedies.fused_optimizer import OF_LISTS
 from hpuprof.planning.remedies.layouts import CONVERTS
 
@@ -35,8 +36,8 @@ _RECUR = 3
 _SAME_BYTES = (0.8, 1.25)
 """Bytes of collectives in B over those in A between which they are the same; padding of buckets is a few per cent."""
 _FEWER = 0.75
-"""Share of A's collectives that B has at most where micro-steps skip theirs: with two, half of them; and of flushes: of
-three, two; by judgment."""
+"""Share of A's collectives that B has at most where micro-steps skip theirs: with two, half of them; of flushes: of
+three, two; and of the time of products; by judgment."""
 _AS_MANY, _HALF = 0.05, (0.45, 0.55)
 _FILLED = 0.8
 """Fills for each operator that makes memory from which all of it is filled; by judgment."""
@@ -294,6 +295,26 @@ def _types(before: Sequence[str], after: str, least: float = MOSTLY) -> Find:
     return find
 
 
+def _faster_products(seen: Seen) -> list[Sign]:
+    """As many operations in 16 or 8 bits, in three quarters of the device's time or less."""
+    operations, times = zip(*(_products(group) for group in _sides(seen)), strict=True)
+    if not all(operations) or abs(operations[1] / operations[0] - 1) > _AS_MANY:
+        return []
+    if times[1] > _FEWER * times[0] or times[0] - times[1] < LEAST * seen.step_ns:
+        return []
+    return [timed("products in 16 or 8 bits", *times)]
+
+
+def _products(group: Group) -> tuple[float, float]:
+    """Return the operations of products that are looked at, and their device time [ns], per step and rank."""
+    rows = [row for row in group.rows("utilisation") if row.flops and row.dtype in NARROW and row.device_per_step_ns]
+    ranks = max(1, len(group.files))
+    return (
+        sum(row.flops * row.count_per_step for row in rows) / ranks,
+        sum(row.device_per_step_ns for row in rows) / ranks,
+    )
+
+
 def _fusion(seen: Seen) -> list[Sign]:
     a, b = seen.counts("kernels", lambda row: row.name.startswith("triton_"))
     plain = seen.counts("kernels", lambda row: "elementwise_kernel" in row.name)
@@ -393,6 +414,7 @@ SIGNATURES = (
     Signature("lower_precision", "matrices are multiplied in 16 bits", _types(("fp32", "tf32"), "16 bits")),
     Signature("fp8", "matrices are multiplied in fp8", _types(("fp32", "tf32", "16 bits"), "fp8", _FP8)),
     Signature("tf32", "fp32 matrices are multiplied through TF32", _types(("fp32",), "tf32"), ("lower_precision",)),
+    Signature("faster_products", "products take less of the device's time", _faster_products, ("attention", "fp8")),
     Signature("attention", "attention is one kernel", _attention),
     Signature("layouts", "images stay in the layout of convolutions", _layouts),
     Signature("pointwise_fusion", "pointwise operators are fused", _fusion),

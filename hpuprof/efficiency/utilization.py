@@ -25,6 +25,8 @@ from hpuprof.model.trace import Detail, Trouble
 
 MAX_ROWS = 100
 """Rows kept of the table, those with most operations first."""
+AT_THE_ROOF = 0.7
+"""From this share of the roofline on, a kernel has little to gain; by judgment: tuned libraries reach 70 to 90 %."""
 MME = "MME"
 _NO_DETAIL = Detail(b"", b"", b"")
 

@@ -59,7 +59,7 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         operator = view.links.operator[program.device_row]
         kernel = trace.device.name[program.device_row]
         names = [trace.names[int(n)] for n in kernel.tolist()]
-        around = _around(known, nesting.stop, operator)
+        around = holding(known, nesting.stop, operator)
         matrix = _named(trace.names, trace.host.name[nesting.rows], _OPERATOR.search)
         named = nesting.around(matrix) if len(nesting.rows) else np.zeros(0, dtype=int)
         inside = np.zeros(len(operator), dtype=bool)
@@ -93,7 +93,7 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         if peak is None or "fp8" not in peak.dense_tflops:
             return cls(np.zeros(0, dtype=np.int64), [], [], peak, np.zeros(0), np.zeros(0, dtype=np.int64))
         trace, nesting = view.trace, view.links.nesting
-        around = _around(known, nesting.stop, view.links.operator[program.device_row])
+        around = holding(known, nesting.stop, view.links.operator[program.device_row])
         kernel = trace.device.name[program.device_row]
         fit = (program.kind == DeviceKind.COMPUTE) & ~_named(trace.names, kernel, _POINTWISE.search)
         linear = _named(trace.names, trace.host.name[nesting.rows[known.position]], _LINEAR.match)
@@ -194,7 +194,7 @@ def in_types(trace: Trace, types: re.Pattern[str]) -> Mask:
     return found
 
 
-def _around(known: Utilization, stop: Ints, operator: Ints) -> Ints:
+def holding(known: Utilization, stop: Ints, operator: Ints) -> Ints:
     """Return which of the operators with known work each operator lies in, -1 for none."""
     if not len(known.position):
         return np.full(len(operator), -1)

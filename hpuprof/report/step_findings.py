@@ -9,6 +9,7 @@ from typing import Any
 
 from hpuprof.analysis.bound import ALLOCATOR_FIRST, EXPOSED_COPY
 from hpuprof.analysis.device_time import is_low_precision
+from hpuprof.efficiency.utilization import AT_THE_ROOF
 from hpuprof.ingest.dialect_activities import copies_pageable, copies_within
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.durations import duration
@@ -20,8 +21,6 @@ MOSTLY = 0.5
 """From this share of the copying on, one kind of copies decides what to do."""
 WORTH_OVERLAPPING = 0.1
 """Compute of at least this share of the step is worth hiding copies behind, by judgment."""
-AT_THE_ROOF = 0.7
-"""From this share of the roofline on, a kernel has little to gain; by judgment: tuned libraries reach 70 to 90 %."""
 IN_LAYERS = 0.25
 """From this share of the all-reduces' time in forward, they are the layers' own. By judgment: tensor parallelism has
 half of them there, data parallelism hardly any."""

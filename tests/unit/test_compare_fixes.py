@@ -21,6 +21,7 @@ from hpuprof.comparison.signatures import SIGNATURES
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.durations import about
 from hpuprof.model.plan_rows import PlanRow
+from hpuprof.model.tables import UtilisationRow
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.render import render
 from hpuprof.render.comparison_card import LINES, to_card
@@ -135,6 +136,16 @@ def _buckets(folder: Path) -> tuple[Report, Report]:
     return _by_names(folder, kernels=((SGEMM, *(nccl,) * 6), (SGEMM, nccl)))
 
 
+def _products(folder: Path) -> tuple[Report, Report]:
+    base = program(folder)
+    row = UtilisationRow(
+        name="aten::mm", shape="[[64, 64], [64, 64]]", dtype="bf16", count_per_step=2.0, flops=10**9, bytes=10**6,
+        intensity=1000.0, device_per_step_ns=400_000.0, flops_per_second=5e12, peak_fraction=0.2, roofline_fraction=0.2,
+        bound="compute", **base.data.files[0].who,
+    )  # fmt: skip
+    return edited(base, utilisation=[row]), edited(base, utilisation=[rows(device_per_step_ns=200_000.0)(row)])
+
+
 def _pauses(folder: Path) -> tuple[Report, Report]:
     base = program(folder)
     slow = [
@@ -217,6 +228,7 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     "lower_precision": lambda p: _by_names(p, kernels=((SGEMM,) * 2, (BF16,) * 2)),
     "fp8": lambda p: _by_names(p, kernels=((BF16,) * 2, (FP8,) * 2)),
     "tf32": lambda p: _by_names(p, kernels=((SGEMM,) * 2, (TF32,) * 2)),
+    "faster_products": _products,
     "attention": lambda p: _by_names(
         p,
         operators=(("aten::bmm", "aten::_softmax", "aten::bmm"), ("aten::_scaled_dot_product_flash_attention",)),
