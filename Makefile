@@ -46,9 +46,9 @@ SANITIZERS = -fsanitize=address,undefined -fno-sanitize-recover=all
 SANITIZED = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
   PYTHONMALLOC=malloc PYTHONPATH=build/sanitize HPUPROF_NATIVE=require HPUPROF_TESTS_REQUIRE=native $(TEST_VENV)/bin
 
-# What builds a sanitized program of its own, and what runs without the native part.
+# What builds a sanitized program of its own, what runs without the native part, and the traces of others: much of the same.
 WITHOUT = $(addprefix --deselect=tests/,robustness/test_scan_paths.py::test_nothing_is_read_or_written_past_an_end \
-  unit/what_if/test_native.py::test_the_package_works_without_it)
+  unit/what_if/test_native.py::test_the_package_works_without_it robustness/test_scan_paths.py::test_traces_of_other_people)
 
 sanitize:
 	rm -rf build/sanitize

@@ -136,17 +136,24 @@ def _bomb(head: bytes, size: int, tail: bytes) -> bytes:
     return b"".join(parts) + packer.flush()
 
 
-@grows(1 << 28, cpu_s=12, memory_mib=270, commands=READERS, file_name="rank0.pt.trace.json.gz")
+@grows(1 << 28, cpu_s=12, memory_mib=270, commands=("analyze", "merge", "convert"), file_name="rank0.pt.trace.json.gz")
 def a_bomb_behind_the_events(size: int) -> bytes:
     return _bomb(f'{{"traceEvents":[{_ROW}],"a":"'.encode(), size, b'"}')
 
 
-@grows(1 << 27, cpu_s=10, memory_mib=400, commands=READERS, exits=(3,), file_name="rank0.pt.trace.json.gz")
+@grows(
+    1 << 27,
+    cpu_s=10,
+    memory_mib=400,
+    commands=("analyze", "merge", "convert"),
+    exits=(3,),
+    file_name="rank0.pt.trace.json.gz",
+)
 def a_bomb_before_the_events(size: int) -> bytes:
     return _bomb(b'{"a":"', size, f'","traceEvents":[{_ROW}]}}'.encode())
 
 
-@grows(1 << 26, cpu_s=10, memory_mib=200, commands=READERS, file_name="rank0.pt.trace.json.gz")
+@grows(1 << 26, cpu_s=10, memory_mib=200, commands=("analyze", "merge", "convert"), file_name="rank0.pt.trace.json.gz")
 def a_bomb_in_a_row(size: int) -> bytes:
     return _bomb(f'[{_ROW},{_ROW[:-1]},"a":"'.encode(), size, f'"}},{_ROW}]'.encode())
 
