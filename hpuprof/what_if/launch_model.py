@@ -9,8 +9,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Mask, distinct
-from hpuprof.model.intervals import Intervals
+from hpuprof.model.arrays import Mask, distinct, median
+from hpuprof.model.intervals import Intervals, contains, measure, union
 from hpuprof.model.launch_schedule import PackedSchedule
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.model.schema import Activity, DeviceKind
@@ -60,7 +60,7 @@ class LaunchModel(StepModel, frozen=True, eq=False):
         shift = program.step_low - np.append([0], np.cumsum(program.step_high - program.step_low)[:-1])
         ends = program.start + program.dur - shift[program.step[program.call]]
         schedule = unchanged(program)
-        return cls(
+        model = cls(
             view=view,
             constants=constants,
             low=program.step_low,
@@ -73,6 +73,26 @@ class LaunchModel(StepModel, frozen=True, eq=False):
             program=program,
             around_of=cache(partial(Around.of, view, program)),
         )
+        return model._set_up()
+
+    def _set_up(self) -> LaunchModel:
+        """Return the steps with the device set up before them, as it is for all but the first; recorded as they were.
+
+        The host's time in what sets it up goes, and its calls cost what a typical launch does.
+        """
+        view, program = self.view, self.program
+        rows = view.hosts.first_use & view.on_path
+        windows = union(view.trace.host.start, view.trace.host.end, rows)
+        if not measure(windows, program.step_low, program.step_high).any():
+            return self
+        found = self.without_host(windows)
+        calls = found.schedule.calls
+        inside = contains(windows, program.begin) & ~program.marker
+        launches = np.bincount(program.call, minlength=len(inside)) > 0
+        others = calls.cost[launches & ~inside & ~program.waits]
+        typical = float(median(others)) if len(others) else 0.0
+        warm = replace(calls, cost=np.where(inside, np.minimum(calls.cost, typical), calls.cost))
+        return replace(found, schedule=replace(found.schedule, calls=warm))
 
     def observed(self) -> Prediction:
         """Return facts that hold whatever is captured."""

@@ -197,6 +197,31 @@ def test_a_kernels_first_launch_loads_its_module(tmp_path: Path):
     assert causes(b.reduce(tmp_path))["first_use"] == 3000
 
 
+@pytest.mark.parametrize(
+    ("first", "calls", "launches", "found"),
+    [(3000, 4, True, 2994), (3000, 2, True, None), (900, 4, True, None), (3000, 4, False, None)],
+    ids=["sets a library up", "has no other to be unlike", "is short", "computes on the CPU"],
+)
+def test_the_first_call_of_an_operator_may_set_a_library_up(tmp_path: Path, first, calls, launches, found):
+    b = TraceBuilder().step(0, 0, 10_000).host("aten::cudnn_convolution", 1000, first)
+    for i in range(1, calls):
+        b.host("aten::cudnn_convolution", 5000 + 100 * i, 30)
+    for i in range(calls if launches else 0):
+        end = 5030 + 100 * i if i else 1000 + first
+        b.kernel("conv", end, 10, launch=end - 8)
+    b.device("k", 9000, 1000)
+    assert causes(b.reduce(tmp_path)).get("first_use") == found
+
+
+def test_what_an_operators_first_call_waits_for_is_not_its_own(tmp_path: Path):
+    b = TraceBuilder().step(0, 0, 10_000).host("aten::mm", 1000, 3000)
+    b.host("cudaStreamSynchronize", 1100, 2800, cat="cuda_runtime").kernel("gemm", 4000, 10, launch=3950)
+    for i in range(3):
+        b.host("aten::mm", 5000 + 100 * i, 30).kernel("gemm", 5030 + 100 * i, 10, launch=5010 + 100 * i)
+    b.device("k", 9000, 1000)
+    assert "first_use" not in causes(b.reduce(tmp_path))
+
+
 def test_a_copy_operator_without_an_upload_is_a_launch(tmp_path: Path):
     assert causes(idle_during(("aten::to", "cpu_op")).reduce(tmp_path)) == {"operator_launch": 30, "python": 30}
 

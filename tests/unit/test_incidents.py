@@ -278,6 +278,27 @@ def test_i11_one_step_with_first_use_has_no_plan(tmp_path):
     assert not remedies(report)
 
 
+def one_pass(first: float) -> TraceBuilder:
+    """One pass of 200 products, a new one every 100 µs; the first call takes as long as given."""
+    out = TraceBuilder()
+    for i in range(200):
+        begin, took = (first + 100.0 * (i - 1), 50.0) if i else (0.0, first)
+        out.host("aten::mm", begin, took)
+        out.kernel(f"gemm{i % 7}", begin + took, 60, launch=begin + took - 10)
+    return out
+
+
+def test_i11_later_passes_do_not_set_a_library_up(tmp_path):
+    """2 of 22 ms are the first product's, which later passes do not take: gains count from the other 20."""
+    cold, warm = (analyzed(one_pass(first), tmp_path / str(first)) for first in (2000.0, 50.0))
+    assert "without the profiler and setting the device up (estimated)" in cold.answer.base.sentence
+    assert "setting" not in warm.answer.base.sentence
+    assert cold.answer.base.recorded_ns == pytest.approx(warm.answer.base.recorded_ns + 1_950_000, rel=0.01)
+    assert cold.answer.base.counted.ns == pytest.approx(warm.answer.base.counted.ns, rel=0.01)
+    for one, other in zip(cold.answer.lines, warm.answer.lines, strict=True):
+        assert (one.what, one.gain.ns) == (other.what, pytest.approx(other.gain.ns, rel=0.2))
+
+
 def replays(launches: int, period: tuple[int, ...] = (100,), *, apart: float = 36_000.0) -> TraceBuilder:
     """Graph launches without a marker or an operator; `period`: rows of the graphs of a step."""
     out = TraceBuilder()
