@@ -85,7 +85,8 @@ class PlanRow(Row, frozen=True, kw_only=True):
         str,
         Meta(
             description="How its estimate was checked: edited (the program was changed and run, on a virtual device), "
-            "injected (a known delay was added and found), simulated (on generated traces only)."
+            "injected (a known delay was added and found), simulated (on generated traces only), bound (not at "
+            "all: the range is what can be had at most)."
         ),
     ] = ""
     mends: Annotated[

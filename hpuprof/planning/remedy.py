@@ -53,8 +53,8 @@ class Remedy(Struct, frozen=True, kw_only=True):
 
     `unknown`: what is not known of its effect, and the source of the range; `costs`: what it costs to do; `proof`: how
     its price was tried: `edited` (the program was changed and run, on a virtual device), `injected` (a known delay was
-    added and found) or `simulated` (on generated traces only); `by_call`: whether it needs each call's device rows;
-    `by_recipe`: whether recipes of lazy mode do as well;
+    added and found), `simulated` (on generated traces only) or `bound` (not at all); `by_call`: whether it needs each
+    call's device rows; `by_recipe`: whether recipes of lazy mode do as well;
     `bounds`: what bounds a step that it is about, the device where it spares the host nothing; `mends`: codes of the
     findings that are effects of what it changes; `code`: to type on any device whose family has none of its own;
     `absent`: reason and words where the steps hold no place for it, if others than the usual ones, and the recording

@@ -36,11 +36,14 @@ EVIDENCE = {
     "edited": "checked",
     "injected": "checked with delays",
     "simulated": "simulated",
+    "bound": "bound only",
 }
-"""How an estimate was checked, in a word: on programs that were changed, by adding known delays, or not at all."""
+"""How an estimate was checked, in a word: on changed programs, by added delays, on generated traces, or not at all."""
 NOTHING = "No fix that has an estimate here saves 1 % of the step."
 UNSURE = "No fix that has an estimate here is sure to save time"
 OVERTAKEN = "That is by itself: with the plan's lines done, it saves less than 1 % of the step."
+FEW = 3
+"""Findings that are listed where the plan has no line."""
 LARGE, MOST = 0.1, 0.3
 """Shares of the step from which a finding without an estimate is named where the plan has no line, and where it has."""
 _OF_THE_RUN = {
@@ -298,16 +301,20 @@ def _base(data: ReportData, priced: PlanRow | None) -> Base:
             high_ns=between.high if between else graph.base_step_ns,
         )
     paused = any(row.remedy == PAUSES and row.order is not None for row in data.plan)
+    cold = (metrics.get("idle_first_use_fraction") or 0.0) >= SAME and source == "profiled"
     return Base(
         recorded_ns=recorded,
         counted=counted,
         source=source,
-        sentence=_base_words(recorded, counted, source, unit, paused=paused),
+        sentence=_base_words(recorded, counted, source, unit, paused=paused, cold=cold),
     )
 
 
-def _base_words(recorded: float | None, counted: Span, source: str, unit: str, *, paused: bool) -> str:
-    """Say how long a step takes as recorded and without the profiler; `paused`: if the plan has lines of pauses."""
+def _base_words(recorded: float | None, counted: Span, source: str, unit: str, *, paused: bool, cold: bool) -> str:
+    """Say how long a step takes as recorded and without the profiler.
+
+    `paused`: if the plan has lines of pauses; `cold`: if the device was set up in the step, which counts no longer.
+    """
     if recorded is None:
         return ""
     if counted.ns is None:
@@ -319,13 +326,12 @@ def _base_words(recorded: float | None, counted: Span, source: str, unit: str, *
     if paused and counted.ns > recorded:  # what the run's log shows now and then, the recording does not hold
         where = f"over the run, with its pauses ({known})"
         return f"A {unit} takes {duration(recorded)} as recorded; {clean} {where}: gains count from it."
-    return (
-        f"A {unit} takes {duration(recorded)} as recorded; {clean} without the profiler ({known}): gains count from it."
-    )
+    without = f"the profiler{' and setting the device up' if cold else ''}"
+    return f"A {unit} takes {duration(recorded)} as recorded; {clean} without {without} ({known}): gains count from it."
 
 
 def _nothing(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> str:
-    """Say why the plan has no line, and the largest finding that has no estimate."""
+    """Say why the plan has no line, and the largest findings that have no estimate."""
     if unrecorded := first_sentence(rows):  # no line, so that ranks are missing
         return unrecorded
     if (unknown := refused(rows)) is not None:
@@ -337,18 +343,21 @@ def _nothing(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> str:
         unsure = [row for row in rows if row.reason == "may_lose"]
         best = max(unsure, key=lambda row: row.alone_ns or 0.0, default=None)
         said = NOTHING if best is None else f"{UNSURE}: {_TITLES[best.remedy]} {saves(best, best.before_ns)}."
-    largest = _largest(rows, findings)
-    if largest is None:
+    largest = sorted(_without(rows, findings), key=lambda f: -(f.share_fraction or 0.0))
+    if not largest:
         return said
-    title = f"{largest.title[:1].lower()}{largest.title[1:]}"
-    return f"{said} Largest finding without an estimate: {title} ({largest.code})."
+    listed = (
+        f"{f.title[:1].lower()}{f.title[1:]} ({f.code}), at most {percent(f.share_fraction or 0)}"
+        for f in largest[:FEW]
+    )
+    return f"{said} Largest without an estimate: {'; '.join(listed)}."
 
 
-def _largest(rows: Sequence[PlanRow], findings: Sequence[Finding], least: float = LARGE) -> Finding | None:
-    """Return the first finding of at least a share of the step of which no row of the plan has an estimate."""
+def _without(rows: Sequence[PlanRow], findings: Sequence[Finding], least: float = LARGE) -> list[Finding]:
+    """Return the findings of at least a share of the step of which no row of the plan has an estimate."""
     priced = {code for row in rows if not row.why for code in row.mends}
-    left = (f for f in findings if f.code not in priced and f.code != _SPREAD)
-    return next((f for f in left if (f.share_fraction or 0.0) >= least), None)
+    left = (f for f in findings if not f.caused_by and f.code not in priced and f.code != _SPREAD)
+    return [f for f in left if (f.share_fraction or 0.0) >= least]
 
 
 def _larger(rows: Sequence[PlanRow], taken: Sequence[PlanRow], findings: Sequence[Finding]) -> str:
@@ -356,8 +365,8 @@ def _larger(rows: Sequence[PlanRow], taken: Sequence[PlanRow], findings: Sequenc
     if not taken:
         return ""
     saved = sum(row.gain_ns or 0.0 for row in taken) / (taken[0].before_ns or math.inf)
-    largest = _largest(rows, [f for f in findings if not f.caused_by], max(MOST, saved))
-    return f"Larger, without an estimate: {largest.evidence} ({largest.code})." if largest else ""
+    larger = _without(rows, findings, max(MOST, saved))
+    return f"Larger, without an estimate: {larger[0].evidence} ({larger[0].code})." if larger else ""
 
 
 def _beyond(bound: str, rows: Sequence[PlanRow], taken: Sequence[PlanRow]) -> str:
@@ -383,7 +392,7 @@ def _end(taken: Sequence[PlanRow], unit: str) -> End:
         return End()
     first, last = taken[0], taken[-1]
     step = _span(last, "after")
-    done = f"All {len(taken)}" if len(taken) > 1 else "With it"
+    done = {1: "With it", 2: "Both"}.get(len(taken), f"All {len(taken)}")
     then = f", {_THEN[last.then]}" if last.then in _THEN else ""
     now = rounded(first.before_ns, first.before_low_ns, first.before_high_ns)
     after = about(last.after_ns, last.after_low_ns, last.after_high_ns)

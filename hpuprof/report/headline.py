@@ -42,6 +42,8 @@ _PHASES = {
 """The host's phases, where no device was traced."""
 SMALLEST_SHARE = 0.0005
 """Phases and causes of idle time below this share of the step would show as 0.0 %."""
+LITTLE_IDLE = 0.02
+"""Below this share of the step it matters to no one why the device was idle; by judgment."""
 
 
 def headline(
@@ -132,7 +134,8 @@ def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankParti
         sentence = f"{said}for {exposed} of the step, the device only copied; {busy}"
         return sentence, ["device_busy_fraction", "exposed_copy_fraction"]
     if bound.kind == "device":
-        rest = "" if cause in (None, Cause.UNKNOWN) else f"; it was idle mostly {CAUSE_CLAUSE[cause]}"
+        little = (values["device_idle_fraction"] or 0.0) < LITTLE_IDLE
+        rest = "" if little or cause in (None, Cause.UNKNOWN) else f"; it was idle mostly {CAUSE_CLAUSE[cause]}"
         return f"{said}{busy} of the step{rest}", ["device_busy_fraction", "device_idle_fraction"]
     if cause is None:
         return f"{said}{busy} of the step", ["device_busy_fraction", "device_idle_fraction"]

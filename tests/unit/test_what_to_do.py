@@ -68,7 +68,7 @@ def test_effects_stand_under_the_first_line_that_mends_them():
         ("HP204", "Do uploads (here) saves 2.0 µs (1.0 to 3.0) by itself, too little to be a line of the plan."),
         ("HP211", "advice HP211"),
     ]
-    assert answer.end.sentence == "All 2: 3.00 ms → 2.0 ms (1.0 to 3.0) a step."
+    assert answer.end.sentence == "Both: 3.00 ms → 2.0 ms (1.0 to 3.0) a step."
 
 
 def test_without_a_line_the_findings_are_what_to_do():
@@ -77,11 +77,19 @@ def test_without_a_line_the_findings_are_what_to_do():
     assert report([], FINDINGS).answer.nothing == "", "no plan was asked for"
 
 
-def test_a_large_finding_without_a_fix_is_named_where_the_plan_is_empty():
+def test_large_findings_without_a_fix_are_named_where_the_plan_is_empty():
     rows = [row(None, "uploads", "HP204", reason="adds_nothing")]
     large = msgspec.structs.replace(finding("HP206"), share_fraction=0.92)
     answer = report(rows, [large]).answer
-    assert answer.nothing == f"{NOTHING} Largest finding without an estimate: title HP206 (HP206)."
+    assert answer.nothing == f"{NOTHING} Largest without an estimate: title HP206 (HP206), at most 92.0 %."
+    shares = {"HP201": 0.2, "HP206": 0.92, "HP207": 0.3, "HP208": 0.11, "HP209": 0.09}
+    several = [msgspec.structs.replace(finding(code), share_fraction=share) for code, share in shares.items()]
+    effect = msgspec.structs.replace(several[2], caused_by="HP206")
+    assert report(rows, several).answer.nothing.endswith(
+        "title HP206 (HP206), at most 92.0 %; title HP207 (HP207), at most 30.0 %; title HP201 (HP201), at most 20.0 %."
+    )
+    assert "HP207" not in report(rows, [*several[:2], effect, *several[3:]]).answer.nothing
+    assert "HP209" not in report(rows, several[4:]).answer.nothing
     assert [(fix.finding, fix.status, fix.saves) for fix in answer.others] == [
         ("HP206", "bound", "92.0 % of the step at most")
     ]

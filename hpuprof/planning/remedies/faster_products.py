@@ -147,9 +147,9 @@ def _absent(situation: Situation) -> tuple[str, ...]:
 REMEDY = Remedy(
     name="faster_products",
     title="Speed up products that are far from the roofline",
-    advice="Look at the table utilisation for the operators and shapes. Make sizes multiples of 64 (heads, vocabulary, "
-    "hidden size), put more rows into one product, take kernels made for the case (flash attention with a head size "
-    "that it has kernels for, grouped products for experts), let the compiler try tiles.",
+    advice="Make sizes multiples of 64 (heads, vocabulary, hidden size), put more rows into one product, and let the "
+    "compiler try tiles. Take kernels made for the case: attention with a head size that they are written for, grouped "
+    "products for experts. The report lists all operators and shapes.",
     code='model = torch.compile(model, mode="max-autotune")',
     costs="The compiler tries many kernels at the first step and at new shapes; other sizes change the model.",
     unknown="How near a better kernel comes: to 80 % of the roofline at best, as tuned libraries reach 70 to 90 %, no "
@@ -157,6 +157,7 @@ REMEDY = Remedy(
     needs="A recording with record_shapes=True in which device rows are linked to their launches, on a device whose "
     "peaks are known.",
     effort=Effort.RESTRUCTURING,
+    proof="bound",
     mends=("HP222",),
     absent=_absent,
     bounds=("device",),

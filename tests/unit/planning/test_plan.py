@@ -277,7 +277,7 @@ def test_every_remedy_has_its_words(remedy):
         assert text
         assert not text.endswith(" ")
     assert not remedy.title.endswith(".")
-    assert remedy.proof in ("edited", "injected", "simulated")
+    assert remedy.proof in ("edited", "injected", "simulated", "bound")
     assert set(remedy.excludes) <= set(BY_NAME)
 
 
