@@ -48,8 +48,9 @@ def decide(
 
     `busy_fraction`, `exposed_communication`, `exposed_copy` and `idle` (by cause) are shares of the wall time; `sound`:
     the device rows allow a conclusion. In this order: *unknown* without sound device rows; *communication* from 25 %
-    exposed communication; *copy* from 50 % exposed copies; *device* from 85 % busy; else the class with half of the
-    idle time: *input* (data loader), *communication* (collectives), *host* (everything else on the host); else *mixed*.
+    exposed communication; *copy* from 50 % exposed copies; *device* from 85 % busy, of the rest where setting the
+    device up takes less than half of the step; else the class with half of the idle time: *input* (data loader),
+    *communication* (collectives), *host* (everything else on the host); else *mixed*.
     """
     causes = {c: v for c, v in idle.items() if v > 0}
     top = max(causes, key=lambda c: (causes[c], -int(c)), default=None)
@@ -60,7 +61,8 @@ def decide(
         return Bound("communication", top, top_fraction)
     if exposed_copy >= EXPOSED_COPY:
         return Bound("copy", top, top_fraction)
-    if busy_fraction >= DEVICE_BUSY:
+    setting_up = causes.get(Cause.FIRST_USE, 0.0)
+    if busy_fraction >= DEVICE_BUSY * (1.0 - setting_up * (setting_up < DECIDING_SHARE)):
         return Bound("device", top, top_fraction)
     total = sum(causes.values())
     for kind, members in (("input", _INPUT), ("communication", _COMMUNICATION), ("host", _HOST)):

@@ -20,7 +20,7 @@ from hpuprof.ingest.dialect_activities import (
     may_block,
     reads_value,
 )
-from hpuprof.model.arrays import Ints, Mask, among, any_of, kinds_of, median
+from hpuprof.model.arrays import Ints, Mask, among, any_of, distinct, kinds_of, median
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -148,7 +148,7 @@ def _long_first_calls(trace: Trace, nesting: Nesting) -> Ints:
     long: Ints = rows[host.dur[rows] >= SETTING_UP_NS]
     if not len(long):
         return long
-    rows = rows[among(host.name[rows], np.unique(host.name[long]))]
+    rows = rows[among(host.name[rows], distinct(host.name[long]))]
     rows = rows[np.argsort(host.start[rows], kind="stable")]
     other = any_of(host.activity, (Activity.ALLOC, Activity.SYNC, Activity.COPY, Activity.COPY_D2H, Activity.COPY_H2D))
     waits = union(host.start, host.end, other & (host.kind == HostKind.RUNTIME))

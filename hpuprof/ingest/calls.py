@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hpuprof.ingest.columns import Columns
 from hpuprof.ingest.dialect_rows import row_rule
-from hpuprof.model.arrays import Codes, among, any_of
+from hpuprof.model.arrays import Codes, among, any_of, distinct
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Bytes8, DeviceRows, HostRows
 
@@ -78,10 +78,10 @@ def numbered_by_external(host: HostRows, device: DeviceRows) -> tuple[HostRows, 
     calls = host.kind == HostKind.RUNTIME
     if (device.correlation >= 0).any() or (host.correlation >= 0).any() or not (device.external >= 0).any():
         return host, device
-    numbers, count = np.unique(host.external[calls & (host.external >= 0)], return_counts=True)
-    of_operators = np.unique(host.external[~calls & (host.external >= 0)])
+    numbers = np.sort(host.external[calls & (host.external >= 0)])
+    of_operators = distinct(host.external[~calls & (host.external >= 0)])
     known = device.external[device.external >= 0]
-    if (count > 1).any() or among(known, of_operators).any() or not among(known, numbers).any():
+    if (np.diff(numbers) == 0).any() or among(known, of_operators).any() or not among(known, numbers).any():
         return host, device
     return (
         replace(

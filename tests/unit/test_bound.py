@@ -22,6 +22,10 @@ C = Cause
         (0.95, 0.24, {C.PYTHON: 0.05}, True, "device", C.PYTHON),
         (1.00, 0.0, {}, True, "device", None),
         (0.85, 0.0, {C.DATA_LOADER: 0.15}, True, "device", C.DATA_LOADER),
+        # Later steps do not set the device up; a step that mostly does is about that.
+        (0.45, 0.0, {C.FIRST_USE: 0.49, C.PYTHON: 0.06}, True, "device", C.FIRST_USE),
+        (0.43, 0.0, {C.FIRST_USE: 0.49, C.PYTHON: 0.08}, True, "host", C.FIRST_USE),
+        (0.49, 0.0, {C.FIRST_USE: 0.51}, True, "host", C.FIRST_USE),
         # Below, half of the idle time decides.
         (0.84, 0.0, {C.DATA_LOADER: 0.16}, True, "input", C.DATA_LOADER),
         (0.40, 0.0, {C.DATA_LOADER: 0.30, C.OPERATOR_LAUNCH: 0.30}, True, "input", C.DATA_LOADER),

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hpuprof.efficiency.formulas import recorded_inputs
 from hpuprof.efficiency.utilization import AT_THE_ROOF, Utilization
-from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.arrays import Floats, Ints, kinds_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.matrix_rows import holding, known_work
 from hpuprof.planning.remedy import NO_PLACE, Effort, Remedy
@@ -60,7 +60,7 @@ def _find(of: ProgramCalls) -> _Far | None:
     if not len(rows):
         return None
     chosen = np.flatnonzero(far)
-    _, of_kind = np.unique(known.key[chosen], return_inverse=True)
+    _, _, of_kind = kinds_of(known.key[chosen])
     most = chosen[np.flatnonzero(of_kind == int(np.argmax(np.bincount(of_kind, weights=took[chosen]))))[0]]
     trace, host = view.trace, int(view.links.nesting.rows[known.position[most]])
     name, shapes = trace.names[int(trace.host.name[host])], trace.shapes[int(trace.host.shape[host])]
