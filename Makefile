@@ -10,7 +10,7 @@ CORE_TESTS = tests/unit tests/cli tests/golden tests/cases tests/robustness test
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder
 LOOSE_MYPY = $(TEST_VENV)/bin/mypy --config-file= --python-version=3.10 --ignore-missing-imports --follow-imports=silent --explicit-package-bases
 
-.PHONY: demo test test-venv coverage sanitize fuzz chromium check lint wheels release-check docs site notebooks samples clean
+.PHONY: demo test evidence test-venv coverage sanitize fuzz chromium check lint wheels release-check docs site notebooks samples clean
 
 demo: $(VENV)/bin/hpuprof
 	@for sample in sample_traces/*/; do \
@@ -29,6 +29,10 @@ $(VENV)/bin/hpuprof: pyproject.toml setup.py $(shell find hpuprof native -type f
 
 test: test-venv
 	$(TEST_VENV)/bin/pytest $(PARALLEL)
+
+# What `make test` leaves out: the benchmarks' own worlds and virtual devices at length.
+evidence: test-venv
+	$(TEST_VENV)/bin/pytest $(PARALLEL) -m evidence
 
 # A copy is installed, not the checkout, so that a file missing from the wheel fails a test.
 test-venv:

@@ -33,7 +33,7 @@ hypothesis.settings.load_profile("hpuprof")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Marks by folder and file below tests/, all in this place. `pytest -m "not slow and not benchmark"` is a quick run.
+# Marks by folder, file and test below tests/, all in this place. `pytest -m "not slow and not benchmark"` is a quick run.
 MARKS = {
     "unit": ("unit",),
     "browser": ("tab/test_browser.py", "integration/test_html_browser.py", "integration/test_viewers.py"),
@@ -46,6 +46,19 @@ MARKS = {
         "unit/test_graph_mode_draw.py",
         "unit/test_graph_mode_score.py",
         "unit/test_public_traces.py",
+    ),
+    "evidence": (
+        "accuracy/test_divisions.py::test_it_saves_what_a_job_with_the_work_divided_saves",
+        "accuracy/test_job_fixes.py::test_a_fix_is_priced_on_all_ranks_together",
+        "accuracy/test_layers.py::test_every_fix_has_a_gain_in_them",
+        "accuracy/test_lazy_programs.py::test_every_fix_is_among_the_programs",
+        "accuracy/test_predictions.py::test_predictions_beat_idle_time_and_no_gain_where_the_host_decides",
+        "accuracy/test_world_cases.py::test_hpuprof_reads_each_family_and_finds_its_steps_and_the_unprofiled_time",
+        "accuracy/test_world_cases.py::test_in_a_clean_trace_every_device_row_starts_exactly_when_it_can",
+        "accuracy/test_world_engine.py::test_an_earlier_simulation_of_400_kernels_is_reproduced",
+        "integration/test_plan_truth.py::test_a_device_that_is_no_clock_runs_the_edits_that_it_can",
+        "integration/test_virtual_device.py::test_a_case_on_an_hpu",
+        "integration/test_virtual_device.py::test_the_device_keeps_its_laws",
     ),
     "slow": (
         "recorder",
@@ -75,9 +88,14 @@ TOGETHER = {
 
 
 @cache
-def marks(path: Path) -> list[str]:
-    """Return the marks of a file; one of another project, run together with these, has none."""
-    return [mark for mark, places in MARKS.items() if any(path.is_relative_to(TESTS / place) for place in places)]
+def marks(path: Path, test: str) -> list[str]:
+    """Return the marks of a test by its file and name; one of another project, run together with these, has none."""
+    at = path.parent / f"{path.name}::{test}"
+    return [
+        mark
+        for mark, places in MARKS.items()
+        if any(path.is_relative_to(TESTS / place) or at == TESTS / place for place in places)
+    ]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -98,7 +116,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by where they lie."""
     for item in items:
-        for mark in marks(item.path):
+        for mark in marks(item.path, getattr(item, "originalname", item.name)):
             item.add_marker(mark)
     if "PYTEST_XDIST_WORKER" in os.environ:  # short files come last, so that no worker is left with a long one
         items.sort(key=lambda item: item.get_closest_marker("unit") is not None)

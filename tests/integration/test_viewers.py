@@ -31,10 +31,8 @@ REAL = (
     ("event sync", "hta/critical_path/cuda_event_sync_multi_stream"),
     ("simple add", "hta/critical_path/end_to_end"),
     ("CUPTI ranges", "hta/cupti_profiler"),
-    ("V100, 5 steps", "hta/df_index_resolver"),
     ("large integers", "hta/large_integer_trace"),
     ("MTIA inference", "hta/mtia_inference_trace"),
-    ("MTIA", "hta/mtia_trace_single_rank"),
     ("NCCL", "hta/nccl_parser_config"),
     ("overlapping kernels", "hta/negative_queue_length_values_check"),
     ("ns stamps", "hta/ns_resolution_trace"),
@@ -46,7 +44,6 @@ REAL = (
     ("device annotations", "hta/with_gpu_user_annotation"),
     ("linear", "param/linear_kineto.json.gz"),
     ("resnet", "param/resnet_kineto.json.gz"),
-    ("ResNet-50, 0 workers", "resnet50_tb_samples/resnet50_num_workers_0"),
     ("autograd API, 4 workers", "resnet50_tb_samples/resnet50_autograd_api_num_workers_4"),
 )
 

@@ -55,6 +55,8 @@ def test_a_module_of_tests_without_what_was_promised_is_an_error_of_the_run(tmp_
         assert (done.returncode, word in done.stdout) == (ends, True), done.stdout
 
 
-def test_files_that_are_marked_or_kept_together_are_there():
-    places = {place for known in (MARKS, TOGETHER) for of_one in known.values() for place in of_one}
-    assert {place for place in places if not (TESTS / place).exists()} == set()
+def test_what_is_marked_or_kept_together_is_there():
+    places = {place.partition("::") for known in (MARKS, TOGETHER) for of_one in known.values() for place in of_one}
+    assert {file for file, _, _ in places if not (TESTS / file).exists()} == set()
+    tests = {(file, test) for file, _, test in places if test}
+    assert {test for file, test in tests if f"def {test}(" not in (TESTS / file).read_text(encoding="utf-8")} == set()
