@@ -11,6 +11,7 @@ from hpuprof._version import __version__
 
 if TYPE_CHECKING:
     from hpuprof import plots
+    from hpuprof.analysis_run import Run
     from hpuprof.api import (
         analyze,
         check,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from hpuprof.recorder.plain import Recording, record, steps
     from hpuprof.report.model import Report
     from hpuprof.report.redact import redact
-    from hpuprof.run import Run
     from hpuprof.viewers.tensorboard.conversion import Conversion
 
 _HOME = {
@@ -56,7 +56,7 @@ _HOME = {
     "viewers.tensorboard.conversion": "Conversion",
     "report.model": "Report",
     "report.redact": "redact",
-    "run": "Run",
+    "analysis_run": "Run",
     "recorder.lightning": "HPUProfiler",
     "recorder.plain": "Recording record steps",
     "recorder.huggingface": "HFCallback",

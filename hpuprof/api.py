@@ -9,14 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpuprof.arguments import Kind, checked, made_of, place, place_or
-from hpuprof.errors import InputError, InsufficientDataError, UsageError
-from hpuprof.files import is_regular, open_regular
-from hpuprof.ingest.location import local_path, shown
-from hpuprof.model.clock import ClockOffset
-from hpuprof.options import THRESHOLD, resolve_options
-from hpuprof.report.model import Report
-from hpuprof.run import (
+from hpuprof.analysis_run import (
     Plan,
     Run,
     Source,
@@ -28,6 +21,13 @@ from hpuprof.run import (
     jobs_for,
     read_clocks,
 )
+from hpuprof.arguments import Kind, checked, made_of, place, place_or
+from hpuprof.errors import InputError, InsufficientDataError, UsageError
+from hpuprof.files import is_regular, open_regular
+from hpuprof.ingest.location import local_path, shown
+from hpuprof.model.clock import ClockOffset
+from hpuprof.options import THRESHOLD, resolve_options
+from hpuprof.report.model import Report
 
 if TYPE_CHECKING:
     import pandas as pd

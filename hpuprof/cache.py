@@ -50,8 +50,8 @@ _CHECKSUM_BYTES = 16
 _PRUNE_S = _ABANDONED_S = 86_400.0
 _WORDS = ("auto", "beside", "off")
 _ROOMS = (
-    *("analysis", "efficiency", "families", "graph_mode", "ingest", "model", "planning", "what_if"),
-    *("diagnostics.py", "naming.py", "native.py", "pipeline.py", "tasks.py"),
+    *("analysis", "diagnostics", "efficiency", "families", "graph_mode", "ingest", "model", "planning", "what_if"),
+    *("naming.py", "native.py", "pipeline.py", "tasks.py"),
 )
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from hpuprof import api
 from hpuprof.analysis.slices import slice_pieces
+from hpuprof.analysis_run import Run, Source
 from hpuprof.arguments import Kind, checked, place_or
 from hpuprof.errors import InputError, TraceFormatError, UsageError, did_you_mean
 from hpuprof.ingest.discover import Identity, TraceFile, identify, identity_inside
@@ -20,7 +21,6 @@ from hpuprof.model.tables import TABLES
 from hpuprof.render.table_files import Columns, check_table_target, pieces_of, table_file
 from hpuprof.report.model import Report, ReportData
 from hpuprof.report.redact import Redactor, redact_reports
-from hpuprof.run import Run, Source
 
 SLICES = "slices"
 TABLE_NAMES: tuple[str, ...] = ("metrics", "findings", *TABLES, SLICES)

@@ -13,7 +13,7 @@ from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.loader import Loader
+from hpuprof.what_if.loader_workers import Loader
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.step_model import StepModel
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.analysis.cpu_operators import cpu_operators
 from hpuprof.analysis.host_calls import HostCallKind, HostCalls
 from hpuprof.analysis.modules import calls_inside
+from hpuprof.analysis.operators_on_cpu import cpu_operators
 from hpuprof.analysis.rank_rows import RankRows
 from hpuprof.analysis.step_completion import unrecorded_until
 from hpuprof.analysis.steps import Steps

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hpuprof.ingest.step_log import LoggedSteps
+from hpuprof.ingest.step_log_files import LoggedSteps
 from hpuprof.model.step_log_rows import RunSlowStepRow, RunStepsRow
 from hpuprof.step_log_format import FIRST, PROFILED
 

@@ -32,6 +32,6 @@ def command(source: Source, step_time: str | None, step_time_from: str | None, c
 
         click.echo(pretty(report.graph_mode, indent=2), nl=False)
     else:
-        from hpuprof.render.advice import to_advice
+        from hpuprof.render.graph_advice import to_advice
 
         show(to_advice, report)

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+from hpuprof.analysis_run import Run
 from hpuprof.errors import InputError, RankConflictError
 from hpuprof.ingest.discover import TraceFile, identify
 from hpuprof.ingest.location import folder_and_name
 from hpuprof.ingest.source import read_head
 from hpuprof.render.formats import size
-from hpuprof.run import Run
 
 MOST_LISTED = 40
 _DEVICE = re.compile(rb'"deviceProperties"\s*:\s*\[\s*\{[^\[\]]{0,400}?"name"\s*:\s*"([^"\\]{1,60})"')

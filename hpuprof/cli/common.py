@@ -20,10 +20,10 @@ from hpuprof.messages import visible
 from hpuprof.options import RANK_SOURCES
 
 if TYPE_CHECKING:
+    from hpuprof.analysis_run import Run
     from hpuprof.comparison.result import Comparison
     from hpuprof.gate import Gate
     from hpuprof.report.model import GateResult, Report
-    from hpuprof.run import Run
 
 F = TypeVar("F", bound=Callable[..., object])
 

@@ -33,7 +33,7 @@ def command(directory: Path, steps: int, ranks: str | None, wait: float) -> int:
 
     DIR is the directory given to `hpuprof.record` or `HPUProfiler`.
     """
-    from hpuprof.recorder.trigger import agreed, ask
+    from hpuprof.recorder.requested_windows import agreed, ask
 
     if not directory.is_dir():
         raise InputError(f"{directory}: no such directory", hint="give the directory that the run records to")

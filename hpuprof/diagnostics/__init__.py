@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpuprof.diagnostics.diagnostic import Diagnostic
+from hpuprof.diagnostics.of_runs import OF_RUNS
 from hpuprof.diagnostics.reading import OF_READING
-from hpuprof.diagnostics.runs import OF_RUNS
 
 DIAGNOSTICS: dict[str, Diagnostic] = {d.code: d for d in sorted((*OF_READING, *OF_RUNS), key=lambda d: d.code)}

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from hpuprof.dialect_report.device_lanes import engine_facts, engine_of, event_of, lane_class, on_device
 from hpuprof.dialect_report.facts import (
     ArgumentFacts,
     CategoryFacts,
@@ -15,8 +16,7 @@ from hpuprof.dialect_report.facts import (
     Facts,
     by_count,
 )
-from hpuprof.dialect_report.lanes import engine_facts, engine_of, event_of, lane_class, on_device
-from hpuprof.dialect_report.recipes import call_facts, recipe_facts
+from hpuprof.dialect_report.recipe_joins import call_facts, recipe_facts
 from hpuprof.dialect_report.rows import OTHERS, ArrowEnd, RawRows
 from hpuprof.dialect_report.widths import two_digits
 from hpuprof.dialect_report.words import (

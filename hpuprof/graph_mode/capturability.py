@@ -12,12 +12,12 @@ from hpuprof.analysis.modules import BackwardWindows, ModuleCalls, Timeline, thr
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.families import FAMILIES
+from hpuprof.graph_mode.call_signatures import ModuleShapes, module_shapes
 from hpuprof.graph_mode.diverging_paths import find_forks, tokens
 from hpuprof.graph_mode.dynamic_ops import find_operators
 from hpuprof.graph_mode.obstacles import OPTIMIZER, STEP, Obstacle, judge, topmost_varying
 from hpuprof.graph_mode.occurrences import Context, find_occurrences
 from hpuprof.graph_mode.shapes import graphs_needed
-from hpuprof.graph_mode.signatures import ModuleShapes, module_shapes
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import measure
 from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow

@@ -14,8 +14,8 @@ from msgspec import Struct
 from hpuprof.analysis.modules import ModuleCalls
 from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.graph_mode.call_signatures import MAX_CALLS, ModuleShapes, alike_until
 from hpuprof.graph_mode.dynamic_ops import COMMON_READS, NOISE
-from hpuprof.graph_mode.signatures import MAX_CALLS, ModuleShapes, alike_until
 from hpuprof.model.arrays import Ints, among
 from hpuprof.model.schema import Role
 

@@ -18,10 +18,10 @@ from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.user_frames import UserFrames
 from hpuprof.families import FAMILIES
 from hpuprof.graph_mode import obstacle_codes as codes
+from hpuprof.graph_mode.call_signatures import ModuleShapes
 from hpuprof.graph_mode.diverging_paths import Fork, find_period
 from hpuprof.graph_mode.occurrences import Context, Occurrence
 from hpuprof.graph_mode.shapes import graphs_needed, unseen
-from hpuprof.graph_mode.signatures import ModuleShapes
 from hpuprof.model.arrays import Ints, distinct
 from hpuprof.model.tables import ObstacleRow
 from hpuprof.naming import natural

@@ -15,9 +15,9 @@ from hpuprof.analysis.modules import ModuleCalls, Timeline, thread_codes
 from hpuprof.analysis.placement import Phase, Placement
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.families import FAMILIES
+from hpuprof.graph_mode.call_signatures import detail_codes, parse
 from hpuprof.graph_mode.diverging_paths import Tokens
 from hpuprof.graph_mode.dynamic_ops import RANDOM, SHAPE_AND_READ_RULES, OpHits
-from hpuprof.graph_mode.signatures import detail_codes, parse
 from hpuprof.model.arrays import Codes, Ints, Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace

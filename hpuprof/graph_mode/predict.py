@@ -32,7 +32,7 @@ from hpuprof.what_if.change import Change, Edit
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.loader import Loader
+from hpuprof.what_if.loader_workers import Loader
 from hpuprof.what_if.pricing import TINY, Pricing
 from hpuprof.what_if.profiling_cost import fit, prior_of
 from hpuprof.what_if.recipe_model import RecipeModel

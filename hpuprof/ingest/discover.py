@@ -26,7 +26,7 @@ from hpuprof.ingest.bridge_metrics import is_bridge_metrics
 from hpuprof.ingest.listing import Found, find
 from hpuprof.ingest.location import base_name, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
-from hpuprof.ingest.runs import Recorded, Recording, recorded_in, separate_runs
+from hpuprof.ingest.separate_runs import Recorded, Recording, recorded_in, separate_runs
 from hpuprof.ingest.server_events import is_server_events
 from hpuprof.ingest.source import is_gzip, read_head, read_tail
 from hpuprof.naming import CONVERTED_KEY, METADATA_KEY, SUFFIXES, NameParts, is_trace_name, natural, parse_name

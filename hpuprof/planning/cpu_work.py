@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.analysis.cpu_operators import cpu_operators
 from hpuprof.analysis.host_calls import HostCallKind
+from hpuprof.analysis.operators_on_cpu import cpu_operators
 from hpuprof.model.arrays import Mask, any_of
 from hpuprof.model.intervals import Intervals, subtract, union
 from hpuprof.model.schema import Activity

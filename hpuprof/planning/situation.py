@@ -25,7 +25,7 @@ from hpuprof.planning.row_edits import without_work
 from hpuprof.what_if.change import Edit
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
-from hpuprof.what_if.loader import Loader
+from hpuprof.what_if.loader_workers import Loader
 from hpuprof.what_if.schedule import MAIN
 from hpuprof.what_if.step_model import StepModel
 

@@ -30,7 +30,7 @@ from hpuprof.model.tables import (
 from hpuprof.ranks.collectives import Timed, gather, shortest_ns, time_members, transfer_ns
 from hpuprof.ranks.job_idle import job_idle_fraction
 from hpuprof.ranks.matching import Matching, RankCalls, match, ranges
-from hpuprof.ranks.naming import MAX_REPLAY_ERROR, Suspicion, Verdict, bounds, judge, suspicion, what_if
+from hpuprof.ranks.named_suspects import MAX_REPLAY_ERROR, Suspicion, Verdict, bounds, judge, suspicion, what_if
 from hpuprof.ranks.parallelism import Use, uses
 from hpuprof.ranks.prices import DivisionPrice, Priced
 from hpuprof.ranks.stragglers import Waits, measure_waits

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpuprof.recorder.accelerator import Device, find_device, resident_bytes
-from hpuprof.recorder.device_time import DeviceClock
 from hpuprof.recorder.metadata import Who, environment, host, run_mode, versions
 from hpuprof.recorder.step_log import StepLog, step_log_name
+from hpuprof.recorder.timed_events import DeviceClock
 from hpuprof.recorder.warn import tell
 from hpuprof.step_log_format import FIELDS, FIRST, PROFILED, UNKNOWN
 

@@ -16,8 +16,8 @@ from math import ceil
 
 from hpuprof.recorder.hang import write_hang
 from hpuprof.recorder.metadata import Who
+from hpuprof.recorder.requested_windows import Agreed, Request, agreed, ask, requests
 from hpuprof.recorder.settling import Settling
-from hpuprof.recorder.trigger import Agreed, Request, agreed, ask, requests
 from hpuprof.recorder.warn import Line, tell
 
 POLL_S = 0.5

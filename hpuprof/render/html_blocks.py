@@ -9,8 +9,8 @@ from typing import Any
 from hpuprof.model.metrics import BUDGET, TILES
 from hpuprof.model.prediction import GraphMode
 from hpuprof.render import sections as shown
-from hpuprof.render.advice import numbers
 from hpuprof.render.formats import measured
+from hpuprof.render.graph_advice import numbers
 from hpuprof.render.html_tables import Block, Cell, Column, HtmlTable, Tile, tint
 from hpuprof.render.page_outline import AFTER_GRAPH_MODE, BEFORE_GRAPH_MODE, CHARTS, OPTION_MEANINGS, Outline
 from hpuprof.render.sections import data_quality

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hpuprof.analysis_run import Run
 from hpuprof.comparison.result import Comparison
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.render.card import apart, recorded
@@ -18,7 +19,6 @@ from hpuprof.render.page import filled
 from hpuprof.render.sections import data_quality_by_code, gates
 from hpuprof.render.step_bar import idle_causes, step_length, step_parts, unlike_mean
 from hpuprof.report.model import Report
-from hpuprof.run import Run
 
 MOST_BYTES = 30_000
 """A view is shorter, so that a notebook of many cells stays small."""

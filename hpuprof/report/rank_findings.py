@@ -9,7 +9,7 @@ from hpuprof.model.prediction import Interval
 from hpuprof.model.tables import SuspectRow
 from hpuprof.ranks.chance import LEVEL
 from hpuprof.ranks.clocks import MAX_INFEASIBLE
-from hpuprof.ranks.naming import COST_SHARE, WAIT_SHARE
+from hpuprof.ranks.named_suspects import COST_SHARE, WAIT_SHARE
 from hpuprof.report.rule import Context, Found, Rule, percent
 
 UNEVEN_INPUT = 0.1

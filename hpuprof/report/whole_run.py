@@ -17,7 +17,7 @@ from hpuprof.errors import InputError
 from hpuprof.ingest.bridge_metrics import read_bridge_metrics
 from hpuprof.ingest.discover import Companion, Skipped
 from hpuprof.ingest.server_events import read_server_events
-from hpuprof.ingest.step_log import LoggedSteps, read_step_log
+from hpuprof.ingest.step_log_files import LoggedSteps, read_step_log
 from hpuprof.model.durations import duration
 from hpuprof.model.step_log_rows import RunSlowStepRow, RunStepsRow
 from hpuprof.model.tables import DiagnosticRow

@@ -12,7 +12,7 @@ from hpuprof.ranks.cycle_rows import CycleNames
 from hpuprof.ranks.job_cycle import JobCycle, Stretch
 from hpuprof.ranks.lines import Does
 from hpuprof.ranks.matching import match
-from hpuprof.ranks.naming import MAX_REPLAY_ERROR, suspicion, what_if
+from hpuprof.ranks.named_suspects import MAX_REPLAY_ERROR, suspicion, what_if
 from hpuprof.ranks.parallelism import uses
 from hpuprof.ranks.rank_tables import rank_calls
 from hpuprof.ranks.stragglers import measure_waits

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints, Mask, median
 from hpuprof.what_if.change import Change, Edit
-from hpuprof.what_if.loader import Loader
+from hpuprof.what_if.loader_workers import Loader
 from hpuprof.what_if.play import Sample, pace
 from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.step_model import StepModel

@@ -21,9 +21,9 @@ from hpuprof.model.answer import Span
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
 from hpuprof.planning.remedy import LOSS
 from hpuprof.render import render
-from hpuprof.render.advice import to_advice
 from hpuprof.render.card import to_card
 from hpuprof.render.formats import measured
+from hpuprof.render.graph_advice import to_advice
 from hpuprof.report.answering import OVERTAKEN
 from hpuprof.report.model import Report
 

@@ -84,7 +84,7 @@ def test_the_workers_read(samples, shared_cluster):
 
 
 def test_paths_that_only_workers_have_are_found_there(samples, shared_cluster, monkeypatch):
-    from hpuprof import run
+    from hpuprof import analysis_run as run
     from hpuprof.errors import InputError
 
     def blind(paths):

@@ -28,8 +28,8 @@ from hpuprof.recorder import out_of_memory as memory
 from hpuprof.recorder import watch
 from hpuprof.recorder.hang import threads
 from hpuprof.recorder.metadata import Who
+from hpuprof.recorder.requested_windows import FOLDER, agreed, ask, requests
 from hpuprof.recorder.slow_steps import SlowSteps
-from hpuprof.recorder.trigger import FOLDER, agreed, ask, requests
 from hpuprof.recorder.watch import Pulse, Watch
 
 pytestmark = pytest.mark.filterwarnings(*QUIET)

@@ -23,9 +23,9 @@ torch = pytest.importorskip("torch")
 
 import hpuprof
 from hpuprof.recorder import phases, step_clock
-from hpuprof.recorder.device_time import DeviceClock
 from hpuprof.recorder.metadata import Who
 from hpuprof.recorder.step_clock import FORWARD, INPUT, OTHER, StepClock
+from hpuprof.recorder.timed_events import DeviceClock
 
 MS = 1_000_000
 

@@ -9,11 +9,11 @@ import pytest
 from sample_reports import report_of
 
 import hpuprof
+from hpuprof.analysis_run import Run
 from hpuprof.ingest.discover import discover, identify
 from hpuprof.render.sections import sections
 from hpuprof.report.model import Report
 from hpuprof.report.recordings import lead_recording
-from hpuprof.run import Run
 
 OTHER = "other_0.1700000000000000000.pt.trace.json.gz"
 """A name without stage and action, of the same rank."""

@@ -228,7 +228,7 @@ def test_a_dead_worker_costs_nothing(samples):
 
 
 def test_a_file_that_kills_its_workers_costs_itself(samples, monkeypatch):
-    monkeypatch.setattr("hpuprof.run.DeepTask", crashing.DeadlyTask)
+    monkeypatch.setattr("hpuprof.analysis_run.DeepTask", crashing.DeadlyTask)
     report = hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks", jobs=2)
     (lost,) = [row for row in report.data.diagnostics if row.code in ("HP114", "HP162")]
     assert lost.path.startswith("gaudi-host0_3.")

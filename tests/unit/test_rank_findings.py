@@ -249,14 +249,14 @@ def test_waiting_lies_inside_steps_though_the_host_runs_ahead(tmp_path):
 
 def test_many_ranks_are_predicted_in_part(tmp_path, monkeypatch):
     whole = hpuprof.analyze(four_ranks(tmp_path), jobs=1)
-    monkeypatch.setattr("hpuprof.run.MOST_PREDICTED", 2)
+    monkeypatch.setattr("hpuprof.analysis_run.MOST_PREDICTED", 2)
     replayed: list[bool] = []
 
     def price(model, *more):
         replayed.append(model.hosts)
         return prices.price(model, *more)
 
-    monkeypatch.setattr("hpuprof.ranks.naming.price", price)
+    monkeypatch.setattr("hpuprof.ranks.named_suspects.price", price)
     report = hpuprof.analyze(tmp_path, jobs=1)
     assert replayed == [True]  # launch by launch, as if all were predicted
     assert report.data.suspects == whole.data.suspects

@@ -105,7 +105,9 @@ def test_a_file_that_fails_is_told_each_time(again, traces):
 
 def test_strict_holds_for_what_is_remembered(again, monkeypatch):
     again()
-    monkeypatch.setattr("hpuprof.run.refuse_losses", lambda rows, _: (_ for _ in ()).throw(hpuprof.InputError("lost")))
+    monkeypatch.setattr(
+        "hpuprof.analysis_run.refuse_losses", lambda rows, _: (_ for _ in ()).throw(hpuprof.InputError("lost"))
+    )
     with pytest.raises(hpuprof.InputError, match="lost"):
         again(strict=True)
 

@@ -12,7 +12,7 @@ from builder import TraceBuilder
 
 import hpuprof
 from hpuprof.errors import InputError, NoTracesFoundError
-from hpuprof.ingest.step_log import read_step_log
+from hpuprof.ingest.step_log_files import read_step_log
 from hpuprof.recorder.step_log import StepLog
 from hpuprof.render.card import to_card
 from hpuprof.render.json import dumps

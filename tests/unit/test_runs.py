@@ -10,7 +10,7 @@ from builder import TraceBuilder
 import hpuprof
 from hpuprof.errors import InputError, RankConflictError
 from hpuprof.ingest.discover import discover, runs_among
-from hpuprof.ingest.runs import Recorded, Recording, separate_runs
+from hpuprof.ingest.separate_runs import Recorded, Recording, separate_runs
 
 BASE_NS = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000

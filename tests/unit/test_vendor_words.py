@@ -12,9 +12,9 @@ from cases_of_devices import DEVICES, SHAPES, recording
 import hpuprof
 from hpuprof.families import FAMILIES
 from hpuprof.render import inspection
-from hpuprof.render.advice import to_advice
 from hpuprof.render.brief import to_brief
 from hpuprof.render.card import to_card
+from hpuprof.render.graph_advice import to_advice
 from hpuprof.render.html import to_html
 from hpuprof.render.json import dumps
 from hpuprof.render.markdown import to_markdown

@@ -13,7 +13,7 @@ from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation, shortened
 from hpuprof.what_if.change import Change
-from hpuprof.what_if.loader import HAND_OVER
+from hpuprof.what_if.loader_workers import HAND_OVER
 
 WORKERS = 4
 """Workers that the advice starts where there are none; by judgment."""

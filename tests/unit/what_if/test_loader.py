@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import hpuprof
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.what_if import launch_program
-from hpuprof.what_if.loader import HAND_OVER, Fetches, Loader, _waited_for
+from hpuprof.what_if.loader_workers import HAND_OVER, Fetches, Loader, _waited_for
 
 FETCH = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 

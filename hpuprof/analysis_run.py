@@ -39,8 +39,8 @@ from hpuprof.ingest.discover import (
 )
 from hpuprof.ingest.location import here_only, local_path, shown
 from hpuprof.ingest.other_timers import find_timers, read_timer
-from hpuprof.ingest.runs import Recording, newest_whole, when
-from hpuprof.ingest.step_log import find_step_logs, is_step_log
+from hpuprof.ingest.separate_runs import Recording, newest_whole, when
+from hpuprof.ingest.step_log_files import find_step_logs, is_step_log
 from hpuprof.model.clock import ClockOffset, GivenClock, read_manifest
 from hpuprof.model.partial import FailedFile, all_failed, refuse_losses
 from hpuprof.model.partial_codec import CodecError, PackedPartial
