@@ -13,6 +13,7 @@ from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.launch_model import LaunchModel
 
 H100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}
+V100 = {"deviceProperties": [{"id": 0, "name": "Tesla V100-SXM2-32GB"}]}
 A100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]}
 INNER = 2048
 ROOF = 2 * 8192 * 8192 * INNER / 989e6  # µs
@@ -41,6 +42,7 @@ def test_a_product_comes_to_four_fifths_of_the_roofline_at_best(tmp_path):
         "100% of the device's time, at 35% of the roofline; most in aten::mm of 8192x2048 by 2048x8192"
     )
     assert change.per_step == 1
+    assert change.uncertain
     most = 800 - ROOF / 0.8
     assert bench.now - bench.with_it(0.0) == pytest.approx(most, abs=0.1)
     assert bench.now - bench.with_it(0.5) == pytest.approx(most / 4, abs=0.1)
@@ -59,6 +61,15 @@ def test_several_rows_of_one_product_are_measured_together(tmp_path):
     assert Bench.of(product(dur=200), REMEDY, tmp_path / "one").changes == []
 
 
+def test_the_first_two_matrices_are_named(tmp_path):
+    trace = TraceBuilder(**H100).steps(4, 1000)
+    shapes = {"Input Dims": [[8, 4096, 64], [8, 4096, 2048], [8, 2048, 64]], "Input type": ["c10::BFloat16"] * 3}
+    for at in range(0, 4000, 1000):
+        trace.host("aten::baddbmm", at + 1, 6, **shapes).kernel("gemm", at + 7, 800, launch=at + 2)
+    (change,) = Bench.of(trace, REMEDY, tmp_path).changes
+    assert change.where.endswith("most in aten::baddbmm of 8x4096x64 by 8x4096x2048")
+
+
 def test_a_short_kernel_is_left(tmp_path):
     """Of 64x64 by 64x64 the roofline says 0.01 µs, and no kernel takes so little."""
     trace = TraceBuilder(**H100).steps(4, 100)
@@ -73,10 +84,19 @@ def test_a_short_kernel_is_left(tmp_path):
     [
         (product(dur=300), "no_place"),
         (product(kind="float", header=A100, dur=900), "no_place"),
+        (product(kind="double"), "no_place"),
+        (product(header=V100, dur=900), "no_place"),
         (product(header={}), "not_told"),
         (product(operator="aten::add"), "not_told"),
     ],
-    ids=["near the roofline", "fp32, where fewer bits come first", "unknown peaks", "no product"],
+    ids=[
+        "near the roofline",
+        "fp32, where fewer bits come first",
+        "fp64",
+        "no peak of the type",
+        "unknown peaks",
+        "no product",
+    ],
 )
 def test_other_products_are_left_with_the_reason(tmp_path, trace, reason):
     assert Bench.of(trace, REMEDY, tmp_path).changes == []
