@@ -62,7 +62,8 @@ def decide(
     if exposed_copy >= EXPOSED_COPY:
         return Bound("copy", top, top_fraction)
     setting_up = causes.get(Cause.FIRST_USE, 0.0)
-    if busy_fraction >= DEVICE_BUSY * (1.0 - setting_up * (setting_up < DECIDING_SHARE)):
+    rest = 1.0 - setting_up if setting_up < DECIDING_SHARE else 1.0
+    if busy_fraction >= DEVICE_BUSY * rest:
         return Bound("device", top, top_fraction)
     total = sum(causes.values())
     for kind, members in (("input", _INPUT), ("communication", _COMMUNICATION), ("host", _HOST)):

@@ -54,6 +54,12 @@ class Nesting(Struct, frozen=True, eq=False, dict=True):
         low, high = np.searchsorted(opened, [base, base + self._span]).tolist()
         return opened[low:high] - base
 
+    @property
+    def leaves(self) -> NestIndex:
+        """Positions of the rows with no other one inside."""
+        found: NestIndex = np.flatnonzero(self.stop == np.arange(len(self.rows)) + 1)
+        return found
+
     @cached_property
     def stop(self) -> NestIndex:
         """For each row, the position after the last row inside it."""

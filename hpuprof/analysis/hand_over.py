@@ -85,7 +85,7 @@ def _computing(trace: Trace, nesting: Nesting) -> Ints:
     Not those that touch no value or copy between host and device, nor what a data loader does.
     """
     host = trace.host
-    at = np.flatnonzero(nesting.stop == np.arange(len(nesting.rows)) + 1)
+    at = nesting.leaves
     views = trace.named(lambda name: name == "aten::to" or bool(OF_MEMORY.match(name)))  # a cast is a copy inside it
     rows = nesting.rows[at]
     at = at[~views[host.name[rows]] & ~any_of(host.activity[rows], _NO_LAUNCH) & (host.kind[rows] == HostKind.OP)]

@@ -142,8 +142,7 @@ def _long_first_calls(trace: Trace, nesting: Nesting) -> Ints:
     is a matter of what they compute on.
     """
     host = trace.host
-    at = np.flatnonzero(nesting.stop == np.arange(len(nesting.rows)) + 1)
-    rows = nesting.rows[at]
+    rows = nesting.rows[nesting.leaves]
     rows = rows[(host.kind[rows] == HostKind.OP) & (host.activity[rows] == Activity.NONE)]
     long: Ints = rows[host.dur[rows] >= SETTING_UP_NS]
     if not len(long):

@@ -90,6 +90,14 @@ class Utilization(msgspec.Struct, frozen=True, eq=False, dict=True):
         result: Floats = self.flops / per_ns[self.kind]
         return result
 
+    @cached_property
+    def at_roof(self) -> Floats:
+        """Least time of each call by the roofline [ns]: at its peak or its bytes' way through memory, the longer."""
+        per_ns = 1e3 * self.peak.memory_tb_per_s if self.peak else np.nan
+        moving = np.array([np.nan if work.bytes is None else work.bytes / per_ns for work in self.work])
+        result: Floats = np.maximum(self.at_peak, moving[self.kind])
+        return result
+
     def step_columns(self) -> dict[str, list[Any]]:
         """Return the columns of the step table; None for what the trace or the vendor does not tell."""
         count = len(self.view.steps)

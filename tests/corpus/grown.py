@@ -128,6 +128,10 @@ def a_csv_with_one_long_line(size: int) -> bytes:
     return _CSV + _PAIR + b"x" * size + b"\n" + _PAIR
 
 
+_OF_BOMBS = ("analyze", "merge", "convert")
+"""All read a file the same way; each of the three writes something else."""
+
+
 def _bomb(head: bytes, size: int, tail: bytes) -> bytes:
     """Compress `size` letters between two texts without ever holding them."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -136,7 +140,7 @@ def _bomb(head: bytes, size: int, tail: bytes) -> bytes:
     return b"".join(parts) + packer.flush()
 
 
-@grows(1 << 28, cpu_s=12, memory_mib=270, commands=("analyze", "merge", "convert"), file_name="rank0.pt.trace.json.gz")
+@grows(1 << 28, cpu_s=12, memory_mib=270, commands=_OF_BOMBS, file_name="rank0.pt.trace.json.gz")
 def a_bomb_behind_the_events(size: int) -> bytes:
     return _bomb(f'{{"traceEvents":[{_ROW}],"a":"'.encode(), size, b'"}')
 
@@ -145,7 +149,7 @@ def a_bomb_behind_the_events(size: int) -> bytes:
     1 << 27,
     cpu_s=10,
     memory_mib=400,
-    commands=("analyze", "merge", "convert"),
+    commands=_OF_BOMBS,
     exits=(3,),
     file_name="rank0.pt.trace.json.gz",
 )
@@ -153,7 +157,7 @@ def a_bomb_before_the_events(size: int) -> bytes:
     return _bomb(b'{"a":"', size, f'","traceEvents":[{_ROW}]}}'.encode())
 
 
-@grows(1 << 26, cpu_s=10, memory_mib=200, commands=("analyze", "merge", "convert"), file_name="rank0.pt.trace.json.gz")
+@grows(1 << 26, cpu_s=10, memory_mib=200, commands=_OF_BOMBS, file_name="rank0.pt.trace.json.gz")
 def a_bomb_in_a_row(size: int) -> bytes:
     return _bomb(f'[{_ROW},{_ROW[:-1]},"a":"'.encode(), size, f'"}},{_ROW}]'.encode())
 

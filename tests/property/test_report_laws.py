@@ -25,12 +25,7 @@ from hpuprof.report.model import Report
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted(p.name for p in (ROOT / "sample_traces").glob("*") if list(p.glob("*.json*")) + list(p.glob("*.csv")))
-# The compiled one is as the eager one to the laws, and takes as long as the others together.
-ONE_RANK = [
-    name
-    for name in SAMPLES
-    if len(list((ROOT / "sample_traces" / name).glob("*.pt.trace.json*"))) == 1 and name != "hpu_g3_compile"
-]
+ONE_RANK = [name for name in SAMPLES if len(list((ROOT / "sample_traces" / name).glob("*.pt.trace.json*"))) == 1]
 RANKS = "hpu_g3_lazy_8_ranks"
 
 

@@ -14,7 +14,7 @@ from hpuprof.model.arrays import Floats, Ints, kinds_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.matrix_rows import holding, known_work
 from hpuprof.planning.remedy import NO_PLACE, Effort, Remedy
-from hpuprof.planning.row_edits import scaled
+from hpuprof.planning.row_edits import lasting
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
@@ -80,19 +80,9 @@ def _operands(shapes: str) -> str:
 
 
 def _roof_ns(known: Utilization) -> Floats:
-    """Return the least time of each call by the roofline [ns]; NaN where types or peaks are not known."""
-    peak = known.peak
-    if peak is None:
-        return np.full(len(known.position), np.nan)
-    least = np.array(
-        [
-            max(work.flops / (1e3 * peak.dense_tflops[work.dtype]), work.bytes / (1e3 * peak.memory_tb_per_s))
-            if work.dtype in NARROW and work.dtype in peak.dense_tflops and work.bytes is not None
-            else np.nan
-            for work in known.work
-        ]
-    )
-    return least[known.kind]
+    """Return the least time of each call by the roofline [ns]; NaN for other types, and where peaks are not known."""
+    narrow = np.array([work.dtype in NARROW for work in known.work], dtype=bool)[known.kind]
+    return np.where(narrow, known.at_roof, np.nan)
 
 
 def find(situation: Situation) -> Iterator[Change]:
@@ -127,11 +117,9 @@ def _without(model: StepModel, _: float, *, found: _Far) -> LaunchModel:
 
 def _lasting(model: StepModel, found: _Far, share: float | Floats) -> LaunchModel:
     assert isinstance(model, LaunchModel)
-    rows = np.zeros(len(model.schedule.rows), dtype=bool)
-    rows[found.row] = True
-    factor = np.ones(len(rows))
-    factor[found.row] = share
-    return scaled(model, rows, factor)
+    dur = model.schedule.rows.dur.copy()
+    dur[found.row] *= share
+    return lasting(model, dur)
 
 
 def _absent(situation: Situation) -> tuple[str, ...]:
