@@ -170,7 +170,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     if not settings.predict:
         return partial, replay
     measured = Measured(calls, matrix)
-    if settings.joint and replay is not None and predictions[0].skeleton is not None:
+    if settings.joint and replay is not None and predictions[0].skeletons:
         situation = Situation(replay.model, replay.pricing.loader, measured)
         partial = msgspec.structs.replace(partial, fixes=rank_fixes(situation, row.family, settings.apply))
     if not settings.plan:

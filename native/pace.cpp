@@ -264,9 +264,12 @@ class Player {
         }
         for (std::int64_t chain = 0; chain < begin.rows(); ++chain) put(out.ends, chain, from[chain]);
         for (std::int64_t k = 0; k < picks; ++k) put(out.picked, k, times_[l_.t.picks[k]]);
+        std::int64_t last = -1;
+        for (std::int64_t k = 0; k < picks; ++k) last = std::max(last, l_.t.picks[k]);
+        for (std::int64_t i = 0; i < l_.t.finals.rows(); ++i) last = std::max(last, l_.t.finals[i]);
         for (std::int64_t j = 0; j < picks; ++j) {
             const std::int64_t since = l_.t.picks[j];
-            since_paths(since);
+            since_paths(since, last);
             const auto path = [&](std::int64_t place) { return place < since || !reached_[place] ? B::filled(NEVER) : times_[place]; };
             B end = B::filled(NEVER);
             for (std::int64_t i = 0; i < l_.t.finals.rows(); ++i) raise(end, path(l_.t.finals[i]));
@@ -365,12 +368,12 @@ class Player {
         }
     }
 
-    // How long after one event those happen that wait for it.
-    void since_paths(std::int64_t since) {
+    // How long after one event those happen that wait for it, up to the place `last`.
+    void since_paths(std::int64_t since, std::int64_t last) {
         times_[since] = B::filled(0);
         reached_[since] = 1;
         auto edge = static_cast<std::int32_t>(l_.t.first.begin()[since + 1]);
-        for (std::size_t place = since + 1; place < l_.events.size(); ++place) {
+        for (std::int64_t place = since + 1; place <= last; ++place) {
             const Event& event = l_.events[place];
             bool reached = event.behind >= since && reached_[event.behind];
             B latest = reached ? behind(times_[event.behind], event.step) : B::filled(NEVER);

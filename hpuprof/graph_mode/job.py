@@ -101,7 +101,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Relative error of the recorded step with all ranks replayed together; None where that is impossible."""
         if len(self.predictions) < 2:
             return None
-        found = self._replayed_together([p.recorded_skeleton for p in self.predictions])
+        found = self._replayed_together([p.recorded_skeletons for p in self.predictions])
         recorded = max(p.profiled_step_ns for p in self.predictions)
         return None if found is None or not recorded else abs(found - recorded) / recorded
 
@@ -136,7 +136,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def critical_ns(self) -> float:
         """The step time [ns] without host work, kernels as fast as they may be in graphs."""
-        found = self._replayed_together([p.critical_skeleton for p in self.predictions]) if self.joint else None
+        found = self._replayed_together([p.critical_skeletons for p in self.predictions]) if self.joint else None
         if found is not None:
             return min(p.kernel_scale for p in self.predictions) * found
         return max(p.kernel_scale * p.critical_ns for p in self.predictions)
@@ -154,10 +154,9 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Upper bound of the speed-up by what the device must do, 95th percentile."""
         return float(percentiles(self.base_samples, 95)) * (1 + self.spread) / self.least_ns
 
-    def _replayed_together(self, skeletons: Sequence[CollectiveSkeleton | None]) -> float | None:
+    def _replayed_together(self, skeletons: Sequence[Sequence[CollectiveSkeleton]]) -> float | None:
         """Return the mean step time [ns] of all ranks with these collectives; None where they do not fit together."""
-        found = [s for s in skeletons if s is not None]
-        times = together_ns(found, [p.groups for p in self.predictions]) if len(found) == len(skeletons) else None
+        times = together_ns(skeletons, [p.groups for p in self.predictions])
         return None if times is None else float(times[0]) * usual(self.predictions)
 
 

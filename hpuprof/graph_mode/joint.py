@@ -30,7 +30,7 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
     @classmethod
     def of(cls, predictions: Sequence[Prediction], constants: Mapping[str, Constant]) -> Joint | None:
         """Play the unchanged program at all settings; None where the ranks' collectives do not match."""
-        eager = _played(predictions, constants, [p.skeleton for p in predictions])
+        eager = _played(predictions, constants, [p.skeletons for p in predictions])
         return None if eager is None else cls(predictions, constants, eager)
 
     @cached_property
@@ -50,7 +50,7 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
 
         `options`: the same one of each rank; `error`: of the recorded step replayed together.
         """
-        played = _played(self.predictions, self.constants, [o.skeleton for o in options])
+        played = _played(self.predictions, self.constants, [o.skeletons for o in options])
         if played is None:
             return None
         unexplained = max(p.unexplained for p in self.predictions)
@@ -58,8 +58,8 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
         speedup = self.base_samples / self._paced(played)
         return self._draws.with_errors(speedup, errors, self.cost.overhead), float(played.times[AS_RECORDED])
 
-    def along_the_cost(self, skeletons: Sequence[CollectiveSkeleton]) -> Floats | None:
-        """Return samples of the step time [ns] with the collectives of each rank at the settings of `path_points`.
+    def along_the_cost(self, skeletons: Sequence[Sequence[CollectiveSkeleton]]) -> Floats | None:
+        """Return samples of the step time [ns] with the chosen steps of each rank at the settings of `path_points`.
 
         None where they do not match.
         """
@@ -95,17 +95,14 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
 def _played(
     predictions: Sequence[Prediction],
     constants: Mapping[str, Constant],
-    skeletons: Sequence[CollectiveSkeleton | None],
+    skeletons: Sequence[Sequence[CollectiveSkeleton]],
 ) -> JointTimes | None:
-    found = [s for s in skeletons if s is not None]
-    if len(found) < len(predictions):
-        return None
-    times = together_ns(found, [p.groups for p in predictions])
+    times = together_ns(skeletons, [p.groups for p in predictions])
     return None if times is None else JointTimes(constants, times * usual(predictions))
 
 
 def usual(predictions: Sequence[Prediction]) -> float:
-    """Return the mean step as recorded over the one that the ranks' collectives are of.
+    """Return the mean step as recorded over the mean of those that the ranks' collectives are of.
 
     Ranks that run ahead record shorter steps; the slowest one shows the job's speed.
     """

@@ -226,7 +226,7 @@ class _Captures(msgspec.Struct, frozen=True, eq=False):
             uncorrected_ns=done.uncorrected_ns,
             host_outside_ns=done.host_outside_ns,
             host_outside_low_ns=done.host_outside_low_ns,
-            skeleton=done.skeleton,
+            skeletons=done.skeletons,
         )
         self.options.append(option)
         self.edits[OptionKey.of(option)] = edit

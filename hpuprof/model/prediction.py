@@ -128,14 +128,14 @@ class CollectiveSkeleton(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """The step of one rank with a fix, or with several, for playing all ranks with them.
+    """The steps of one rank with a fix, or with several, for playing all ranks with them.
 
     Skeletons hold the samples along the profiler's cost, one for each outcome.
     """
 
     names: Annotated[list[str], Meta(description="The fixes.")]
     levels: Annotated[list[float], Meta(description="How badly they turn out, from 0 to 1.")]
-    skeletons: Annotated[list[CollectiveSkeleton], Meta(description="The step at each of them.")]
+    skeletons: Annotated[list[list[CollectiveSkeleton]], Meta(description="The chosen steps at each of them.")]
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,9 +161,9 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     uncorrected_ns: Annotated[float, Meta(description="Captured step time with profiling cost included [ns].")]
     host_outside_ns: Annotated[float, Meta(description="Host time per step outside the region, corrected [ns].")]
     host_outside_low_ns: Annotated[float, Meta(description="5th percentile of host_outside_ns [ns].")] = 0.0
-    skeleton: Annotated[
-        CollectiveSkeleton | None, Meta(description="Its collectives at the joint settings; None without collectives.")
-    ] = None
+    skeletons: Annotated[
+        list[CollectiveSkeleton], Meta(description="Collectives of the chosen steps at the joint settings.")
+    ] = []
 
 
 class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,16 +289,18 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     accumulates: Annotated[bool, Meta(description="The optimizer runs in fewer than all steps of the run.")] = False
     collectives: Annotated[bool, Meta(description="Collectives run inside the step.")] = False
     chosen_step_ns: Annotated[
-        float, Meta(description="Recorded time of the step that the skeletons are of [ns]; 0 without collectives.")
+        float, Meta(description="Recorded mean time of the steps that skeletons are of [ns]; 0 without collectives.")
     ] = 0.0
-    recorded_skeleton: Annotated[
-        CollectiveSkeleton | None, Meta(description="The collectives of the step as recorded.")
-    ] = None
-    skeleton: Annotated[
-        CollectiveSkeleton | None, Meta(description="Those of the unchanged program at the joint settings.")
-    ] = None
-    critical_skeleton: Annotated[CollectiveSkeleton | None, Meta(description="The same with host work at zero.")] = None
-    groups: Annotated[list[str], Meta(description="Group of each collective of that step; empty text: unknown.")] = []
+    recorded_skeletons: Annotated[
+        list[CollectiveSkeleton], Meta(description="The collectives of those steps as recorded.")
+    ] = []
+    skeletons: Annotated[
+        list[CollectiveSkeleton], Meta(description="Those of the unchanged program at the joint settings.")
+    ] = []
+    critical_skeletons: Annotated[list[CollectiveSkeleton], Meta(description="The same with host work at zero.")] = []
+    groups: Annotated[
+        list[list[str]], Meta(description="Group of each collective of each of those steps; empty text: unknown.")
+    ] = []
     schedule: Annotated[
         PackedSchedule | None, Meta(description="Recorded steps launch by launch; None without collectives.")
     ] = None

@@ -78,14 +78,14 @@ class _Played(Struct, frozen=True, eq=False):
     """A job, and samples of its step time as it is [ns]: as the job has it, and along the profiler's cost."""
 
     joint: Joint
-    unchanged: list[CollectiveSkeleton]
+    unchanged: list[list[CollectiveSkeleton]]
     base: Floats
     now: Floats
 
     @classmethod
     def of(cls, job: Job, joint: Joint) -> _Played | None:
-        unchanged = [on_path(p.skeleton) for p in job.predictions if p.skeleton is not None]
-        now = joint.along_the_cost(unchanged) if len(unchanged) == len(job.predictions) else None
+        unchanged = [[on_path(skeleton) for skeleton in p.skeletons] for p in job.predictions]
+        now = joint.along_the_cost(unchanged)
         return None if now is None else cls(joint, unchanged, job.base_samples, now)
 
     def saved(self, of_rank: Sequence[ChangedStep | None]) -> Floats | None:
@@ -108,8 +108,8 @@ class _Played(Struct, frozen=True, eq=False):
         return saved
 
 
-def _at(level: float, step: ChangedStep | None) -> CollectiveSkeleton | None:
-    """Return the step at an outcome; at its only one where it has no others."""
+def _at(level: float, step: ChangedStep | None) -> list[CollectiveSkeleton]:
+    """Return the steps at an outcome; at its only one where it has no others."""
     if step is None:
-        return None
+        return []
     return step.skeletons[step.levels.index(level) if level in step.levels else 0]

@@ -28,7 +28,7 @@ def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) ->
     `wished`: names of fixes to make, none: all of them.
     """
     model = situation.model
-    if not len(model.collectives.chosen):
+    if not model.collectives.chosen:
         return None
     models = remembering(model)
     rows, alone, chosen = [], list[ChangedStep](), list[tuple[Remedy, Change]]()
@@ -63,14 +63,13 @@ def _excluded(remedy: Remedy, change: Change, other: Remedy, taken: Change) -> b
 
 
 def _step(model: StepModel, models: Models, names: list[str], changes: Sequence[Change]) -> ChangedStep | None:
-    """Return the step with changes at each outcome; None without its collectives, or if work would wait for itself."""
+    """Return the steps with changes at each outcome; None if work would wait for itself."""
     levels = LEVELS if any(change.uncertain for change in changes) else LEVELS[:1]
     try:
         found = [model.along_the_cost(with_changes(models, changes, level).schedule) for level in levels]
     except CrosswiseError:
         return None
-    skeletons = [skeleton for skeleton in found if skeleton is not None]
-    return ChangedStep(names=names, levels=list(levels), skeletons=skeletons) if len(skeletons) == len(found) else None
+    return ChangedStep(names=names, levels=list(levels), skeletons=found)
 
 
 def row_of(remedy: Remedy, change: Change, situation: Situation, family: str, reason: str = "") -> PlanRow:

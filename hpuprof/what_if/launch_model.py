@@ -149,12 +149,15 @@ class LaunchModel(StepModel, frozen=True, eq=False):
         if done.graphs:
             yield done
 
-    def _groups(self, notes: Sequence[CommNote]) -> list[str]:
-        """Return the group of each collective of the chosen step, as text that all its ranks share; empty: unknown."""
+    def _groups(self, notes: Sequence[CommNote]) -> list[list[str]]:
+        """Return the group of each collective of the chosen steps, as text that all its ranks share; empty: unknown."""
         program = self.program
-        rows = np.flatnonzero(np.isin(program.device_row, self.collectives.chosen))
-        found = [notes[c] if c >= 0 else CommNote() for c in program.comm[rows].tolist()]
-        return [",".join(map(str, n.ranks)) or n.group_text or n.group for n in found]
+        steps = []
+        for chosen in self.collectives.chosen.values():
+            rows = np.flatnonzero(np.isin(program.device_row, chosen))
+            found = [notes[c] if c >= 0 else CommNote() for c in program.comm[rows].tolist()]
+            steps.append([",".join(map(str, n.ranks)) or n.group_text or n.group for n in found])
+        return steps
 
     def _graphs_there(self) -> tuple[float, float | None, float | None]:
         """Return graph launches per step already there, their share of device time, and the other launches per step."""

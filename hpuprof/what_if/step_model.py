@@ -23,7 +23,7 @@ from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_scales, least_
 from hpuprof.what_if.joint_points import joint_points, path_points
 from hpuprof.what_if.play import Pace, Sample, pace
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait
-from hpuprof.what_if.skeleton import Collectives, find_skeleton
+from hpuprof.what_if.skeleton import Collectives, find_skeletons
 from hpuprof.what_if.uncertainty import Drawn
 
 
@@ -35,7 +35,7 @@ class CapturedStep(msgspec.Struct, frozen=True, eq=False):
     uncorrected_ns: float  # profiling cost included
     host_outside_ns: float
     host_outside_low_ns: float  # 5th percentile
-    skeleton: CollectiveSkeleton | None
+    skeletons: list[CollectiveSkeleton]
 
 
 class _Abstract(msgspec.StructMeta, ABCMeta):
@@ -153,7 +153,7 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
                 uncorrected_ns=float(times[-1].mean()),
                 host_outside_ns=played.host_per_step(corrected),
                 host_outside_low_ns=played.host_per_step(corrected, 5),
-                skeleton=self._at_joint_points(schedule) if joint else None,
+                skeletons=self._at_joint_points(schedule) if joint else [],
             )
 
     def launching(
@@ -185,28 +185,28 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         )
         if not joint:
             return found
-        chosen, done = self.collectives.step, np.append([0.0], self._unchanged.done[0])
+        recorded = np.diff(self._unchanged.done[0], prepend=0.0)[list(self.collectives.chosen)]
         return msgspec.structs.replace(
             found,
-            chosen_step_ns=float(done[chosen + 1] - done[chosen]) if len(self.collectives.chosen) else 0.0,
-            recorded_skeleton=find_skeleton(self.recorded, self.collectives, Sample.unchanged()),
-            skeleton=self._at_joint_points(self.schedule),
-            critical_skeleton=find_skeleton(alone, self.collectives, Sample.unchanged(), host=False),
+            chosen_step_ns=float(recorded.mean()) if len(recorded) else 0.0,
+            recorded_skeletons=find_skeletons(self.recorded, self.collectives, Sample.unchanged()),
+            skeletons=self._at_joint_points(self.schedule),
+            critical_skeletons=find_skeletons(alone, self.collectives, Sample.unchanged(), host=False),
         )
 
-    def _at_joint_points(self, schedule: Schedule) -> CollectiveSkeleton | None:
-        """Return the collectives of a schedule at the settings of `joint_points`."""
+    def _at_joint_points(self, schedule: Schedule) -> list[CollectiveSkeleton]:
+        """Return the chosen steps of a schedule at the settings of `joint_points`."""
         return self._reduced(schedule, self._joint)
 
-    def along_the_cost(self, schedule: Schedule) -> CollectiveSkeleton | None:
-        """Return the collectives of an edited schedule at the settings of `path_points`; None where it has none."""
+    def along_the_cost(self, schedule: Schedule) -> list[CollectiveSkeleton]:
+        """Return the chosen steps of an edited schedule at the settings of `path_points`."""
         return self._reduced(schedule, self._path)
 
-    def _reduced(self, schedule: Schedule, settings: tuple[Drawn, Sample]) -> CollectiveSkeleton | None:
-        if not len(self.collectives.chosen):
-            return None
+    def _reduced(self, schedule: Schedule, settings: tuple[Drawn, Sample]) -> list[CollectiveSkeleton]:
+        if not self.collectives.chosen:
+            return []
         points, sample = settings
-        return find_skeleton(schedule, self.collectives, self._less_certain(schedule, sample, points.outside))
+        return find_skeletons(schedule, self.collectives, self._less_certain(schedule, sample, points.outside))
 
     @cached_property
     def _joint(self) -> tuple[Drawn, Sample]:

@@ -35,5 +35,5 @@ def test_a_file_alone_is_reduced_without_what_only_jobs_need(samples):
     file = discover([samples / "hpu_g3_lazy_8_ranks"])[0][0]
     trace = read_trace(file.path)
     job, alone = (pipeline.reduce_trace(trace, file, ReduceOptions(joint=joint)).prediction for joint in (True, False))
-    assert all(found.skeleton for found in (job, *job.options))
-    assert not any(found.skeleton for found in (alone, *alone.options))
+    assert all(found.skeletons for found in (job, *job.options))
+    assert not any(found.skeletons for found in (alone, *alone.options))

@@ -13,7 +13,7 @@ from hpuprof.what_if.uncertainty import unpack
 
 def test_a_region_whose_work_waits_for_itself_is_still_tried_without_its_waits():
     captured = SimpleNamespace(asynchronous=False, launches=4.0, graphs=1.0, split=0.0, inputs=0.0)
-    costs = {"uncorrected_ns": 9.0, "host_outside_ns": 1.0, "host_outside_low_ns": 1.0, "skeleton": None}
+    costs = {"uncorrected_ns": 9.0, "host_outside_ns": 1.0, "host_outside_low_ns": 1.0, "skeletons": []}
     done = SimpleNamespace(captured=captured, times=np.full((2, 1), 5.0), **costs)
 
     def ways(region, drawn, *, drop_waits, joint):

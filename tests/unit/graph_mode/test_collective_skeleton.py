@@ -14,7 +14,7 @@ from hpuprof.model.prediction import CollectiveSkeleton
 from hpuprof.what_if.launch_program import build_program, unchanged
 from hpuprof.what_if.play import Sample, play
 from hpuprof.what_if.schedule import Schedule
-from hpuprof.what_if.skeleton import Collectives, find_skeleton
+from hpuprof.what_if.skeleton import Collectives, find_skeletons
 
 LAUNCHES, KERNEL, TRANSFER, LATENCY = 6, 5.0, 40.0, 4.0
 
@@ -32,6 +32,11 @@ def skeleton(free: list[float], after: dict[tuple[int, int], float], transfer: f
     )
 
 
+def together(ranks: list[CollectiveSkeleton], groups: list[list[str]]):
+    """Play ranks that have one step each."""
+    return together_ns([[one] for one in ranks], [[names] for names in groups])
+
+
 CHAIN = {(1, 0): 0.0, (2, 1): 10.0}
 
 
@@ -39,16 +44,16 @@ def test_ranks_that_are_slow_in_turn_add_up():
     first = skeleton([300, 400, 410], {(1, 0): 100, (2, 1): 10}, 50)
     second = skeleton([100, 400, 410], {(1, 0): 300, (2, 1): 10}, 50)
     # 300 until the first, 50, then 300 until the second, 50, and 10 to the end.
-    assert together_ns([first, second], [["", ""]] * 2) == pytest.approx(710)
-    assert together_ns([first], [["", ""]]) == pytest.approx(300 + 50 + 100 + 50 + 10)
+    assert together([first, second], [["", ""]] * 2) == pytest.approx(710)
+    assert together([first], [["", ""]]) == pytest.approx(300 + 50 + 100 + 50 + 10)
 
 
 def test_work_that_does_not_wait_for_a_collective_hides_it():
     # The step ends 500 after its start whatever the collectives do, unless they come late.
     hidden = skeleton([100, 200, 500], CHAIN, 50)
     late = skeleton([100, 600, 500], CHAIN, 50)
-    assert together_ns([hidden, hidden], [["", ""]] * 2) == pytest.approx(500)
-    assert together_ns([hidden, late], [["", ""]] * 2) == pytest.approx(660)
+    assert together([hidden, hidden], [["", ""]] * 2) == pytest.approx(500)
+    assert together([hidden, late], [["", ""]] * 2) == pytest.approx(660)
 
 
 def test_groups_meet_among_themselves():
@@ -56,19 +61,60 @@ def test_groups_meet_among_themselves():
     fast = skeleton([100, 110], {(1, 0): 10.0}, 50)
     pairs = [["0,1"], ["0,1"], ["2,3"], ["2,3"]]
     # Ranks 2 and 3 are done after 160; the step of the job is that of its slowest rank.
-    assert together_ns([fast, slow, fast, fast], pairs) == pytest.approx(360)
-    assert together_ns([fast, fast, fast, fast], pairs) == pytest.approx(160)
+    assert together([fast, slow, fast, fast], pairs) == pytest.approx(360)
+    assert together([fast, fast, fast, fast], pairs) == pytest.approx(160)
     both = [skeleton([100, 120, 130], {(1, 0): 20.0, (2, 1): 10.0}, 50) for _ in range(4)]
     tensor_then_data = [["0,1", "0,2"], ["0,1", "1,3"], ["2,3", "0,2"], ["2,3", "1,3"]]
-    assert together_ns(both, tensor_then_data) == pytest.approx(100 + 50 + 20 + 50 + 10)
+    assert together(both, tensor_then_data) == pytest.approx(100 + 50 + 20 + 50 + 10)
 
 
 def test_collectives_that_do_not_fit_together_are_not_replayed():
     one = skeleton([100, 110], {(1, 0): 10.0}, 50)
     two = skeleton([100, 200, 210], CHAIN, 50)
-    assert together_ns([one, two], [["0,1"], ["0,1", "0,1"]]) is None
+    assert together([one, two], [["0,1"], ["0,1", "0,1"]]) is None
     crossed = [["a", "b"], ["b", "a"]]
-    assert together_ns([two, two], crossed) is None
+    assert together([two, two], crossed) is None
+
+
+def test_steps_follow_each_other():
+    """A rank that is late in one step has caught up by the next: what it waits for then is not there in either alone."""
+    late, early = skeleton([300, 310], {(1, 0): 10.0}, 50), skeleton([100, 110], {(1, 0): 10.0}, 50)
+    assert together_ns([[late, early], [early, late]], [[[""], [""]]] * 2) == pytest.approx(360)
+    assert together_ns([[late, early], [late, early]], [[[""], [""]]] * 2) == pytest.approx((360 + 160) / 2)
+    three = [early, early, late]
+    assert together_ns([three, three], [[[""]] * 3] * 2) == pytest.approx((160 + 160 + 360) / 3)
+
+
+def test_steps_of_ranks_meet_from_the_last_one_on_where_one_recorded_fewer():
+    late, early = skeleton([300, 310], {(1, 0): 10.0}, 50), skeleton([100, 110], {(1, 0): 10.0}, 50)
+    assert together_ns([[late, early], [early]], [[[""], [""]], [[""]]]) == pytest.approx(160)
+    assert together_ns([[late, early], []], [[[""], [""]], []]) is None
+
+
+def test_steps_of_groups_follow_each_other():
+    """Two pairs: ranks 0 and 1 are late in turn, ranks 2 and 3 never."""
+    late, early = skeleton([300, 310], {(1, 0): 10.0}, 50), skeleton([100, 110], {(1, 0): 10.0}, 50)
+    groups = [[["0,1"]] * 3, [["0,1"]] * 3, [["2,3"]] * 3, [["2,3"]] * 3]
+    ranks = [[late, early, early], [early, late, early], [early] * 3, [early] * 3]
+    assert together_ns(ranks, groups) == pytest.approx((360 + 360 + 160) / 3)
+
+
+def test_a_step_in_which_collectives_do_not_fit_together_is_left_out():
+    one, two = skeleton([100, 110], {(1, 0): 10.0}, 50), skeleton([100, 200, 210], CHAIN, 50)
+    groups = [[["0,1"], ["0,1", "0,1"]], [["0,1"], ["0,1"]]]
+    assert together_ns([[one, two], [one, one]], groups) == pytest.approx(160)
+
+
+def test_the_last_three_steps_within_a_recording_stand_for_all(tmp_path):
+    def chosen(recorded: int, phases: int = 2) -> tuple[int, list[int]]:
+        schedule = schedule_of(job([[10] * phases], recorded)[0], tmp_path)
+        return schedule.steps, list(Collectives.of(schedule).chosen)
+
+    assert chosen(9) == (7, [3, 4, 5])
+    assert chosen(6) == (4, [1, 2])
+    assert chosen(2) == (2, [1])
+    assert chosen(8, phases=50) == (6, [3, 4])
+    assert chosen(8, phases=129) == (5, [])
 
 
 def job(slow: list[list[float]], steps: int = 6) -> list[TraceBuilder]:
@@ -110,9 +156,11 @@ def schedule_of(builder: TraceBuilder, folder) -> Schedule:
 
 def test_the_reduced_step_is_the_replayed_step(tmp_path):
     schedule = schedule_of(job([[30, 10], [10, 30]])[0], tmp_path)
-    found = find_skeleton(schedule, Collectives.of(schedule), Sample.unchanged())
-    assert found is not None
+    found = find_skeletons(schedule, Collectives.of(schedule), Sample.unchanged())
     whole = play(schedule, Sample.unchanged(), repeats=2).step_times(schedule.steps)[0, -1]
+    assert len(found) == 2
+    for one in found:
+        assert together([one], [[]]) == pytest.approx(whole, abs=1)
     assert together_ns([found], [[]]) == pytest.approx(whole, abs=1)
 
 
@@ -122,7 +170,7 @@ def test_without_collectives_there_is_no_skeleton(tmp_path):
         for k in range(5):
             builder.kernel("gemm", 1000 * i + 100 * k + 20, 20, launch=1000 * i + 100 * k)
     schedule = schedule_of(builder, tmp_path)
-    assert find_skeleton(schedule, Collectives.of(schedule), Sample.unchanged()) is None
+    assert find_skeletons(schedule, Collectives.of(schedule), Sample.unchanged()) == []
 
 
 def test_ranks_that_wait_for_each_other_in_turn_stop_waiting_in_graphs(tmp_path):

@@ -19,10 +19,10 @@ from hpuprof.what_if.graph import CrosswiseError
 class Steps(SimpleNamespace):
     """Steps that remember what was done to them; that is what their collectives are."""
 
-    def along_the_cost(self, schedule: tuple) -> tuple | None:
+    def along_the_cost(self, schedule: tuple) -> tuple:
         if any(name == "crosswise" for name, _ in schedule):
             raise CrosswiseError
-        return None if any(name == "lost" for name, _ in schedule) else schedule
+        return schedule
 
 
 def change(name: str, touches: Sequence[int] | None = None, **more) -> Change:
@@ -46,7 +46,7 @@ def remedy(name: str, *changes: Change, effort: Effort = Effort.ARGUMENT, **more
 def fixes(monkeypatch):
     def of(*remedies: Remedy, wished: Sequence[str] = (), collectives: int = 1):
         monkeypatch.setattr(module, "REMEDIES", remedies)
-        chosen = SimpleNamespace(chosen=np.arange(collectives))
+        chosen = SimpleNamespace(chosen={1: np.arange(collectives)} if collectives else {})
         model = Steps(schedule=(), collectives=chosen)
         return rank_fixes(SimpleNamespace(model=model, place=lambda *_: NOWHERE), "cuda", wished)
 
@@ -111,8 +111,8 @@ def test_fixes_that_are_wished_for_are_made_whatever_they_ask(fixes):
     assert fixes(*remedies, wished=("other",)).together is None
 
 
-def test_work_that_would_wait_for_itself_and_lost_collectives_are_no_fix(fixes):
-    found = fixes(remedy("a", change("crosswise")), remedy("b", change("lost")), remedy("c", change("c")))
+def test_work_that_would_wait_for_itself_is_no_fix(fixes):
+    found = fixes(remedy("a", change("crosswise")), remedy("c", change("c")))
     assert [row.remedy for row in found.rows] == ["c"]
     assert found.together.names == ["c"]
 

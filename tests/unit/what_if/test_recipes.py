@@ -31,7 +31,7 @@ from hpuprof.what_if.recipe_schedule import asynchronously, capture_recipes, rec
 from hpuprof.what_if.recipes import Kind, build_recipes
 from hpuprof.what_if.schedule import LAUNCHER as LAUNCH_THREAD
 from hpuprof.what_if.schedule import Schedule
-from hpuprof.what_if.skeleton import Collectives, find_skeleton
+from hpuprof.what_if.skeleton import Collectives, find_skeletons
 from hpuprof.what_if.uncertainty import unpack
 
 
@@ -259,7 +259,7 @@ def test_lazy_ranks_are_replayed_together_by_their_collectives(tmp_path):
     def skeleton(program):
         recorded = recorded_recipes(program)
         done = asynchronously(capture_recipes(program, windows(program, 0, 90)))
-        return find_skeleton(done.schedule, Collectives.of(recorded), costs())
+        return find_skeletons(done.schedule, Collectives.of(recorded), costs())
 
     found = skeleton(program)
     assert found is not None
@@ -268,7 +268,7 @@ def test_lazy_ranks_are_replayed_together_by_their_collectives(tmp_path):
     late = replace(program, dur=np.where(program.collectives_ns > 0, program.dur + 25_000, program.dur))
     assert together_ns([found, skeleton(late)], [[], []]) == pytest.approx(75_000)
     recorded = recorded_recipes(program)
-    critical = find_skeleton(recorded, Collectives.of(recorded), Sample.unchanged(), host=False)
+    critical = find_skeletons(recorded, Collectives.of(recorded), Sample.unchanged(), host=False)
     assert together_ns([critical], [[]]) == pytest.approx(30_000 + 8_000 + 2_000 + 10_000 + 2_000, abs=2_100)
 
 
