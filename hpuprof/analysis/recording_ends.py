@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.integrity import SILENT_NS
+from hpuprof.analysis.step_completion import unrecorded_until
 from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import Intervals, complement, measure, union
@@ -79,6 +80,22 @@ def closing_wait(trace: Trace) -> Intervals:
     if end - quiet <= SILENT_NS or (inside & (host.track == host.track[last])).any():
         return none
     return Intervals(np.array([quiet]), np.array([end]))
+
+
+def opening_wait(trace: Trace, launched: Ints) -> Intervals:
+    """Return the wait before the first launch that ended with what was launched before the recording; empty if none.
+
+    `launched`: launch of each device row, -1 for unknown.
+    """
+    host = trace.host
+    none = union(host.start[:0], host.start[:0])
+    known = launched[launched >= 0]
+    until = unrecorded_until(trace, launched)
+    if not len(known) or not until:
+        return none
+    waits = np.flatnonzero((host.activity == Activity.SYNC) & (host.end <= int(host.start[known].min())))
+    waits = waits[(host.start[waits] < until) & (np.abs(host.end[waits] - until) <= SILENT_NS)]
+    return union(host.start[waits[-1:]], host.end[waits[-1:]]) if len(waits) else none
 
 
 def late_rows(trace: Trace, launched: Ints, steps: Intervals) -> int:

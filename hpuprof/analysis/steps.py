@@ -17,7 +17,16 @@ from msgspec.structs import replace
 
 from hpuprof.analysis.integrity import FEW, LOST, NOTHING_MISSING, Missing, damaged_steps, rows_end, whole_steps
 from hpuprof.analysis.links import Links
-from hpuprof.analysis.recording_ends import PAUSED, PAUSED_SHARE, SKEW, Skew, closing_wait, late_rows, start_skew
+from hpuprof.analysis.recording_ends import (
+    PAUSED,
+    PAUSED_SHARE,
+    SKEW,
+    Skew,
+    closing_wait,
+    late_rows,
+    opening_wait,
+    start_skew,
+)
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.step_completion import completion_windows
 from hpuprof.analysis.step_kinds import (
@@ -214,7 +223,9 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     """Find the steps, sort them into kinds, and mark the untypical ones of each kind."""
     launched = links.launch
     work = LaunchedWork.of(trace, launched)
-    windows = _without_end(find_windows(trace, roles, launched, work), closing_wait(trace))
+    windows = _without_ends(
+        find_windows(trace, roles, launched, work), opening_wait(trace, launched), closing_wait(trace)
+    )
     missing = Missing.of(trace, links, windows.start)
     rows_until = rows_end(missing, int(windows.start[0]), int(windows.end[0])) if len(windows) == 1 else None
     if rows_until is not None:
@@ -286,11 +297,13 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     )
 
 
-def _without_end(windows: Windows, closing: Intervals) -> Windows:
-    """Cut from the last step the wait with which the profiler ends."""
-    if not len(closing) or not windows.start[-1] < closing.start[0] < windows.end[-1]:
-        return windows
-    return replace(windows, end=np.append(windows.end[:-1], closing.start))
+def _without_ends(windows: Windows, opening: Intervals, closing: Intervals) -> Windows:
+    """Cut from the first step what waits for earlier work, from the last one the wait with which the profiler ends."""
+    if len(opening) and windows.start[0] < opening.end[0] < windows.end[0]:
+        windows = replace(windows, start=np.append(opening.end, windows.start[1:]))
+    if len(closing) and windows.start[-1] < closing.start[0] < windows.end[-1]:
+        windows = replace(windows, end=np.append(windows.end[:-1], closing.start))
+    return windows
 
 
 def _in_order(kinds: list[StepKind], wall: Ints) -> list[StepKind]:

@@ -217,6 +217,20 @@ def test_i9_rows_from_before_the_steps_are_counted_outside(tmp_path):
     assert max(s.wall_ns for s in report.data.steps) == 1_000_000
 
 
+def test_i9_a_wait_for_work_from_before_is_in_no_step(tmp_path):
+    """The step's marker begins 400 µs earlier, in a wait for a row that nothing recorded launched."""
+    out = TraceBuilder()
+    out.device("warm", 1, 394, correlation=90_000).host("cudaDeviceSynchronize", 5, 395, cat="cuda_runtime")
+    program(out, begin=400, steps=1)
+    [marker] = [event for event in out.events if event["name"].startswith("ProfilerStep")]
+    marker.update(ts=marker["ts"] - 400, dur=marker["dur"] + 400)
+    report = analyzed(out, tmp_path)
+    [step] = report.data.steps
+    assert (step.wall_ns, step.host_wall_ns) == (1_000_000, 1_000_000)
+    assert report.graph_mode.replay_error == pytest.approx(0.0, abs=0.01)
+    assert not any(row.reason == "not_explained" for row in report.data.plan)
+
+
 def test_i10_the_profilers_closing_wait_is_in_no_step(tmp_path):
     out = program(steps=1)
     out.events[0]["dur"] = 3000
