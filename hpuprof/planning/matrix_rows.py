@@ -36,6 +36,9 @@ _FOLLOWS = re.compile(r"at::native::(?!.*(?:embedding|index|gather|scatter))|bn_
 """Kernels that compute in the type of what a matrix operator gave them: ATen's, but those that look up in tables of
 parameters, and normalization and pooling by cuDNN. Kernels of custom operators keep their type."""
 SINGLE_TYPE = re.compile(r"^(?:fp32|f32|float32|float)$", re.IGNORECASE)
+MOSTLY = 0.5
+"""Share of the time of products that those on fp32 take at least in a model on fp32. What else computes in fp32 in one
+on 16 bits was cast up on purpose (norms, softmax, losses), and would stay; by judgment."""
 UNKNOWN_RATIO = 0.5
 """Least time in half as many bits where the peaks are unknown: half the bytes, twice the operations; by judgment."""
 
@@ -83,6 +86,10 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         follows &= computes & of.in_model[program.call]
         follows[rows] = False
         found = np.array(rows, dtype=np.int64)
+        products = computes & inside & ~_named(trace.names, kernel, _POINTWISE.search)
+        products[rows] = True
+        if program.dur[found].sum() < MOSTLY * program.dur[products].sum():
+            follows[:] = False
         return cls(found, work, [names[i] for i in rows], known.peak, part[found], np.flatnonzero(follows))
 
     @classmethod

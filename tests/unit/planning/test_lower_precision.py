@@ -107,6 +107,21 @@ def test_kernels_that_compute_on_what_matrix_operators_give_move_half_the_bytes(
     assert bench.with_it() == pytest.approx(bench.now - 35 - saved)
 
 
+@pytest.mark.parametrize(("single", "saved"), [(30, 15), (50, 25 + 5)])
+def test_what_a_model_on_16_bits_casts_up_on_purpose_stays(tmp_path, single, saved):
+    """A product of 80 µs in all, `single` of them on fp32, then 10 µs of additions: they follow what most products are on."""
+    out = TraceBuilder(**A100).steps(4, 100)
+    for at in range(0, 400, 100):
+        out.host("forward", at, 99, cat="user_annotation").host("aten::mm", at + 1, 2)
+        out.host("aten::mm", at + 3, 2).host("aten::add", at + 5, 2)
+        out.kernel("cutlass_80_tensorop_s1688gemm_256x128", at + 7, single, launch=at + 2)
+        out.kernel("ampere_bf16_s16816gemm_bf16_128x64", at + 7 + single, 80 - single, launch=at + 4)
+        out.kernel("void at::native::vectorized_elementwise_kernel<4, Add<float>>", at + 87, 10, launch=at + 6)
+        out.host("cudaStreamSynchronize", at + 10, 89, cat="cuda_runtime", stream=7)
+    bench = Bench.of(out, lower_precision.HALF, tmp_path)
+    assert bench.with_it() == pytest.approx(bench.now - saved)
+
+
 H100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}
 HALVES = "c10::BFloat16"
 
