@@ -32,7 +32,8 @@ class Collectives(Struct, frozen=True, eq=False):
 
     chosen: dict[int, Ints]
     """The last steps with the usual number of collectives, each with the device rows of its own, in order; none if
-    there are too many. Before the first step and behind the last one lies what is no step."""
+    there are too many. Before the first step and behind the last one lies what is no step, so they count where no two
+    others are."""
     shortest: dict[int, float]
     """Shortest duration of each device row over the steps, at the same place of the step [ns]."""
 
@@ -51,7 +52,7 @@ class Collectives(Struct, frozen=True, eq=False):
             return cls({}, shortest)
         fits = np.flatnonzero(counts == usual)
         within = fits[(fits > 0) & (fits < recorded.steps - 1)]
-        chosen = within[-min(MOST_STEPS, MAX_COLLECTIVES // usual) :] if len(within) else fits[-1:]
+        chosen = (within if len(within) > 1 else fits)[-min(MOST_STEPS, MAX_COLLECTIVES // usual) :]
         return cls({one: named[step == one] for one in chosen.tolist()}, shortest)
 
     def all_ranks(self, schedule: Schedule) -> Schedule:

@@ -112,7 +112,8 @@ def test_the_last_three_steps_within_a_recording_stand_for_all(tmp_path):
 
     assert chosen(9) == (7, [3, 4, 5])
     assert chosen(6) == (4, [1, 2])
-    assert chosen(2) == (2, [1])
+    assert chosen(5) == (3, [0, 1, 2])
+    assert chosen(2) == (2, [0, 1])
     assert chosen(8, phases=50) == (6, [3, 4])
     assert chosen(8, phases=129) == (5, [])
 
