@@ -47,9 +47,9 @@ from hpuprof.model.tables import DiagnosticRow, FileRow
 from hpuprof.model.trace import Trace, Trouble
 from hpuprof.naming import METADATA_KEY
 from hpuprof.options import ReduceOptions
-from hpuprof.planning.greedy import plan_rows
+from hpuprof.planning.greedy import for_remedies, plan_rows
 from hpuprof.planning.rank_fixes import rank_fixes
-from hpuprof.planning.situation import Measured, Situation
+from hpuprof.planning.situation import Measured
 from hpuprof.process_memory import return_memory
 from hpuprof.what_if.constants import read_profile
 from hpuprof.what_if.critical_rows import critical_tables
@@ -169,13 +169,12 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     )
     if not settings.predict:
         return partial, replay
-    measured = Measured(calls, matrix)
-    if settings.joint and replay is not None and predictions[0].skeletons:
-        situation = Situation(replay.model, replay.pricing.loader, measured)
+    situation = None if replay is None else for_remedies(partial, replay, Measured(calls, matrix))
+    if settings.joint and situation is not None and predictions[0].skeletons:
         partial = msgspec.structs.replace(partial, fixes=rank_fixes(situation, row.family, settings.apply))
     if not settings.plan:
         return partial, replay
-    plan = plan_rows(partial, replay, row.family, settings.apply, measured)
+    plan = plan_rows(partial, replay, situation, row.family, settings.apply)
     return msgspec.structs.replace(partial, plan=plan), replay
 
 

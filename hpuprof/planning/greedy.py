@@ -20,7 +20,7 @@ from hpuprof.model.prediction import Interval
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.abstain import not_by_call, refusal_of, refused, without_place
 from hpuprof.planning.rank_fixes import row_of
-from hpuprof.planning.remedies import REMEDIES
+from hpuprof.planning.remedies import changes_in
 from hpuprof.planning.remedies.faster import shortened_parts
 from hpuprof.planning.remedy import LOSS, Remedy, weight_of, worth
 from hpuprof.planning.situation import Measured, Situation
@@ -66,23 +66,28 @@ class Priced(NamedTuple):
         return weight_of(self.remedy.effort, blocked=self.change.blocked)
 
 
+def for_remedies(partial: RankPartial, replay: Replay, measured: Measured) -> Situation:
+    """Return the steps of a recording as remedies see them, with graph mode's answer for it alone."""
+    return Situation(replay.model, replay.pricing.loader, measured, decide([partial], code=False), replay.captures)
+
+
 def plan_rows(
-    partial: RankPartial,
-    replay: Replay | None,
-    family: str,
-    chosen: Sequence[str] = (),
-    measured: Measured = Measured(),  # noqa: B008  (frozen)
+    partial: RankPartial, replay: Replay | None, situation: Situation | None, family: str, chosen: Sequence[str] = ()
 ) -> list[PlanRow]:
     """Return the plan of a recording.
 
-    `chosen`: remedies to price, in whatever order, and `NAME=30%` for parts that take less time; empty: find the best.
+    Args:
+        partial: the recording, reduced.
+        replay: its steps as they were replayed, None where they could not be.
+        situation: the same as remedies see them.
+        family: kind of device.
+        chosen: remedies to price, in whatever order, and `NAME=30%` for parts that take less time; empty: find the
+            best.
     """
     refusal = refusal_of(partial, replayed=replay is not None)
-    if refusal is not None or replay is None:
+    if refusal is not None or replay is None or situation is None:
         return refused(refusal or NO_TRACE)
-    decision = decide([partial], code=False)  # graph mode's for this recording alone
     pricing = replay.pricing
-    situation = Situation(replay.model, pricing.loader, measured, decision, replay.captures)
     wished, unknown = shortened_parts(situation, chosen)
     found = [*_priced(pricing, situation), *(_priced_alone(pricing, *change) for change in wished)]
     plan = Plan(
@@ -113,12 +118,11 @@ def _priced(pricing: Pricing, situation: Situation) -> list[Priced]:
     """Price all changes that the recording shows a place for, alone."""
     few = pricing.few(FEW)
     found: list[tuple[float, Remedy, Change]] = []
-    for remedy in REMEDIES:
-        for change in remedy.find(situation):
-            try:
-                found.append((1.0 - float(median(few.least_share([change]))), remedy, change))
-            except CrosswiseError:
-                continue
+    for remedy, change in situation.once(changes_in):
+        try:
+            found.append((1.0 - float(median(few.least_share([change]))), remedy, change))
+        except CrosswiseError:
+            continue
     found.sort(key=lambda candidate: -candidate[0])
     open_ones = [
         (remedy, change)

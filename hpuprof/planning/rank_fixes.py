@@ -7,10 +7,11 @@ ranks are played with it. A rank finds its fixes and what each makes of its step
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from hpuprof.model.plan_rows import PlanRow, RankFixes
 from hpuprof.model.prediction import ChangedStep
-from hpuprof.planning.remedies import REMEDIES
+from hpuprof.planning.remedies import changes_in
 from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Change
@@ -48,12 +49,13 @@ def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) ->
 
 def _widest(situation: Situation) -> Iterator[tuple[Remedy, Change]]:
     """Yield the change of each remedy that touches most of the program, where it leaves collectives as they are."""
-    for remedy in REMEDIES:
-        if remedy.name in BY_OTHERS or "communication" in remedy.bounds:
-            continue
-        found = [change for change in remedy.find(situation) if change.paces is None]
-        if found:
-            yield remedy, max(found, key=lambda c: 0 if c.touches is None else int(c.touches.sum()))
+    found = [
+        (remedy, change)
+        for remedy, change in situation.once(changes_in)
+        if remedy.name not in BY_OTHERS and "communication" not in remedy.bounds and change.paces is None
+    ]
+    for _, mine in groupby(found, key=lambda one: one[0].name):
+        yield max(mine, key=lambda one: 0 if one[1].touches is None else int(one[1].touches.sum()))
 
 
 def _excluded(remedy: Remedy, change: Change, other: Remedy, taken: Change) -> bool:

@@ -63,6 +63,16 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         """The recording."""
         return self.model.view
 
+    def once(self, find: Callable[[Situation], Found]) -> Found:
+        """Return what several look for, found once."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return cast("Found", self._found[find])
+
+    @cached_property
+    def _found(self) -> dict[object, object]:
+        return {}
+
     def place(self, calls: Mask | None, occurs: Intervals | None) -> Place:
         """Return the longest of some calls of the program, or of some windows: step, start, duration and code line."""
         of, view = self.calls, self.view

@@ -26,6 +26,8 @@ from hpuprof.planning.remedies import (
     waits,
 )
 from hpuprof.planning.remedy import Remedy
+from hpuprof.planning.situation import Situation
+from hpuprof.what_if.change import Change
 
 REMEDIES: tuple[Remedy, ...] = (
     data_loading.REMEDY,
@@ -51,3 +53,8 @@ REMEDIES: tuple[Remedy, ...] = (
     graphs.REMEDY,
 )
 BY_NAME = {remedy.name: remedy for remedy in REMEDIES}
+
+
+def changes_in(situation: Situation) -> list[tuple[Remedy, Change]]:
+    """Return the changes that the recorded steps hold a place for, in the order of the remedies."""
+    return [(remedy, change) for remedy in REMEDIES for change in remedy.find(situation)]
