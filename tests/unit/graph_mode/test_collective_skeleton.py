@@ -8,6 +8,7 @@ from builder import TraceBuilder
 from rank_traces import ALL_REDUCE, comm, header
 
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.graph_mode import collective_skeleton as module
 from hpuprof.graph_mode.collective_skeleton import together_ns
 from hpuprof.graph_mode.verdict import decide
 from hpuprof.model.prediction import CollectiveSkeleton
@@ -103,6 +104,35 @@ def test_a_step_in_which_collectives_do_not_fit_together_is_left_out():
     one, two = skeleton([100, 110], {(1, 0): 10.0}, 50), skeleton([100, 200, 210], CHAIN, 50)
     groups = [[["0,1"], ["0,1", "0,1"]], [["0,1"], ["0,1"]]]
     assert together_ns([[one, two], [one, one]], groups) == pytest.approx(160)
+
+
+def test_too_many_meetings_of_groups_in_a_step_are_not_played(monkeypatch):
+    pair = [skeleton([100, 110], {(1, 0): 10.0}, 50)] * 2
+    two = skeleton([100, 200, 210], CHAIN, 50)
+    names = [["0,1"], ["2,3"]]
+    groups = [[[name], [name, name]] for name in ("0,1", "0,1", "2,3", "2,3")]
+    monkeypatch.setattr(module, "MAX_MEETINGS", 8)
+    assert together(pair, names) == pytest.approx(160)
+    assert together_ns([[pair[0], two]] * 4, groups) is not None
+    monkeypatch.setattr(module, "MAX_MEETINGS", 7)
+    assert together(pair, names) == pytest.approx(160)
+    assert together_ns([[pair[0], two]] * 4, groups) is None
+    assert together([two, two], [["0,1"] * 2] * 2) is not None, "all ranks meet in all of them"
+
+
+def test_collectives_of_ranks_that_change_alike_wait_half_as_long(tmp_path):
+    """A place of the step takes at least what it takes in the shortest of four steps."""
+    schedule = schedule_of(job([[30, 10], [10, 30]])[0], tmp_path)
+    rows = np.flatnonzero(schedule.rows.collective)
+    dur = schedule.rows.dur.copy()
+    dur[rows] = [50, 7, 40, 9, 60, 5, 46, 8]
+    schedule = schedule.reweighted(dur=dur)
+    of = Collectives.of(schedule)
+    assert list(of.shortest.values()) == [40, 5] * 4
+    after = of.all_ranks(schedule).rows.dur
+    assert after[rows].tolist() == [45, 6, 40, 7, 50, 5, 43, 6.5]
+    others = np.setdiff1d(np.arange(len(dur)), rows)
+    assert (after[others] == dur[others]).all()
 
 
 def test_the_last_three_steps_within_a_recording_stand_for_all(tmp_path):
