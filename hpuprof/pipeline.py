@@ -169,7 +169,9 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     )
     if not settings.predict:
         return partial, replay
-    situation = None if replay is None else for_remedies(partial, replay, Measured(calls, matrix))
+    situation = None
+    if replay is not None and (settings.plan or settings.joint):
+        situation = for_remedies(partial, replay, Measured(calls, matrix))
     if settings.joint and situation is not None and predictions[0].skeletons:
         partial = msgspec.structs.replace(partial, fixes=rank_fixes(situation, row.family, settings.apply))
     if not settings.plan:

@@ -88,14 +88,12 @@ def opening_wait(trace: Trace, launched: Ints) -> Intervals:
     `launched`: launch of each device row, -1 for unknown.
     """
     host = trace.host
-    none = union(host.start[:0], host.start[:0])
-    known = launched[launched >= 0]
-    until = unrecorded_until(trace, launched)
-    if not len(known) or not until:
-        return none
-    waits = np.flatnonzero((host.activity == Activity.SYNC) & (host.end <= int(host.start[known].min())))
-    waits = waits[(host.start[waits] < until) & (np.abs(host.end[waits] - until) <= SILENT_NS)]
-    return union(host.start[waits[-1:]], host.end[waits[-1:]]) if len(waits) else none
+    first = int(host.start[launched[launched >= 0]].min(initial=trace.end_ns))
+    waits = np.flatnonzero((host.activity == Activity.SYNC) & (host.end <= first))
+    if len(waits):
+        until = unrecorded_until(trace, launched)  # 0 without launches
+        waits = waits[(host.start[waits] < until) & (np.abs(host.end[waits] - until) <= SILENT_NS)]
+    return Intervals(host.start[waits[-1:]], host.end[waits[-1:]])
 
 
 def late_rows(trace: Trace, launched: Ints, steps: Intervals) -> int:

@@ -11,7 +11,7 @@ Found = TypeVar("Found")
 
 
 def once(find: Callable[[Of], Found]) -> Callable[[Of], Found]:
-    """Keep what a function finds in a trace, or in a view of one, with it; no one may change it then."""
+    """Keep what a function finds in a trace, or in what was made of one, with it; no one may change it then."""
     key = f"{find.__module__}.{find.__qualname__}"  # no attribute has a dot
 
     @wraps(find)

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.model.arrays import Ints, Mask, distinct
+from hpuprof.model.once import once
 from hpuprof.planning.situation import ProgramCalls
 
 _PRODUCT = re.compile(r"^aten::(?:bmm|baddbmm)$")
@@ -28,8 +29,9 @@ class AttentionRows(Struct, frozen=True, eq=False):
     backward: Mask
     """By attention, in ascending order of first calls: whether it is of the backward pass."""
 
-    @classmethod
-    def find(cls, of: ProgramCalls) -> AttentionRows:
+    @staticmethod
+    @once
+    def find(of: ProgramCalls) -> AttentionRows:
         """Find softmaxes, and their gradients, between batched products on one lane."""
         program, trace = of.program, of.view.trace
         inside, names = of.operators[program.call], trace.host.name[of.view.links.nesting.rows]
@@ -52,7 +54,7 @@ class AttentionRows(Struct, frozen=True, eq=False):
                     groups[calls] = calls[0]
                     again |= {int(calls[0])} if backward else set()
         found = distinct(groups[groups >= 0])
-        return cls(groups, product, np.isin(found, np.array(sorted(again), dtype=np.int64)))
+        return AttentionRows(groups, product, np.isin(found, np.array(sorted(again), dtype=np.int64)))
 
 
 def _around(product: Mask, between: Mask, at: int, products: int) -> Ints:

@@ -15,6 +15,7 @@ from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.collective_calls import CallKind
 from hpuprof.model.intervals import contains, union
+from hpuprof.model.once import once
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.row_edits import first_after, lasting, without_work
 from hpuprof.planning.situation import ProgramCalls
@@ -43,8 +44,9 @@ class CollectiveRows(Struct, frozen=True, eq=False, dict=True):
     kind: Ints  # into `kinds`: equal for equal operation, group, type and bytes
     kinds: list[CallKind]
 
-    @classmethod
-    def find(cls, of: ProgramCalls) -> CollectiveRows | None:
+    @staticmethod
+    @once
+    def find(of: ProgramCalls) -> CollectiveRows | None:
         """Find them; None if there are none."""
         program = of.program
         row = np.flatnonzero(program.kind == DeviceKind.COMMUNICATION)
@@ -55,7 +57,7 @@ class CollectiveRows(Struct, frozen=True, eq=False, dict=True):
         known = (position >= 0) & (calls.kind[np.maximum(position, 0)] >= 0)
         kind = calls.kind[position[known]]
         named = np.array([bool(calls.kinds[k].op) for k in kind.tolist()], dtype=bool)
-        return cls(of, row[known][named], kind[named], calls.kinds) if named.any() else None
+        return CollectiveRows(of, row[known][named], kind[named], calls.kinds) if named.any() else None
 
     @cached_property
     def call(self) -> Ints:

@@ -9,6 +9,7 @@ from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.analysis.operators_on_cpu import cpu_operators
 from hpuprof.model.arrays import Mask, any_of
 from hpuprof.model.intervals import Intervals, subtract, union
+from hpuprof.model.once import once
 from hpuprof.model.schema import Activity
 from hpuprof.planning.situation import ProgramCalls
 
@@ -22,8 +23,9 @@ class CpuWork(Struct, frozen=True, eq=False):
     reads: Mask
     """Reads, and waits that complete them, that an operator follows before any launch: it needs them."""
 
-    @classmethod
-    def find(cls, of: ProgramCalls) -> CpuWork:
+    @staticmethod
+    @once
+    def find(of: ProgramCalls) -> CpuWork:
         """Find them in the steps that are played; a copy within the host's memory computes nothing."""
         program, trace = of.program, of.view.trace
         host = trace.host
@@ -40,4 +42,4 @@ class CpuWork(Struct, frozen=True, eq=False):
             last = int(np.searchsorted(program.begin, start)) - 1
             if last >= 0:
                 reads[int(launched[last]) + 1 : last + 1] = True
-        return cls(windows, reads & reading)
+        return CpuWork(windows, reads & reading)

@@ -118,7 +118,7 @@ def _priced(pricing: Pricing, situation: Situation) -> list[Priced]:
     """Price all changes that the recording shows a place for, alone."""
     few = pricing.few(FEW)
     found: list[tuple[float, Remedy, Change]] = []
-    for remedy, change in situation.once(changes_in):
+    for remedy, change in changes_in(situation):
         try:
             found.append((1.0 - float(median(few.least_share([change]))), remedy, change))
         except CrosswiseError:

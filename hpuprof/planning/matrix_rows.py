@@ -15,6 +15,7 @@ from hpuprof.efficiency.peaks import Peak
 from hpuprof.efficiency.utilization import Utilization
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.arrays import Codes, Floats, Ints, Mask, among
+from hpuprof.model.once import once
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import Trace
 from hpuprof.planning.situation import ProgramCalls
@@ -53,12 +54,13 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
     part: Floats  # share of each one's length in which matrices are multiplied: of a unit, its matrix engine's
     others: Ints  # rows of forward and backward that compute on what matrix operators give, in its type
 
-    @classmethod
-    def find(cls, of: ProgramCalls) -> MatrixRows:
+    @staticmethod
+    @once
+    def find(of: ProgramCalls) -> MatrixRows:
         """Find them by the types of operators where those were recorded, else by names of kernels."""
         view, program = of.view, of.program
         trace, nesting = view.trace, view.links.nesting
-        known = of.once(known_work)
+        known = known_work(of)
         operator = view.links.operator[program.device_row]
         kernel = trace.device.name[program.device_row]
         names = [trace.names[int(n)] for n in kernel.tolist()]
@@ -72,7 +74,8 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         computes = program.kind == DeviceKind.COMPUTE
         single = _named(trace.names, kernel, _SINGLE.search)
         no_half = ~_named(trace.names, kernel, _HALF.search)
-        fit = no_half & ~_named(trace.names, kernel, _POINTWISE.search)
+        larger = ~_named(trace.names, kernel, _POINTWISE.search)
+        fit = no_half & larger
         inside |= single & _named(trace.names, kernel, _MATRIX.search)
         part, typed, matrix_type = _by_engine(view, program)
         inside |= matrix_type
@@ -86,19 +89,20 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         follows &= computes & of.in_model[program.call]
         follows[rows] = False
         found = np.array(rows, dtype=np.int64)
-        products = computes & inside & ~_named(trace.names, kernel, _POINTWISE.search)
+        products = computes & inside & larger
         products[rows] = True
         if program.dur[found].sum() < MOSTLY * program.dur[products].sum():
             follows[:] = False
-        return cls(found, work, [names[i] for i in rows], known.peak, part[found], np.flatnonzero(follows))
+        return MatrixRows(found, work, [names[i] for i in rows], known.peak, part[found], np.flatnonzero(follows))
 
-    @classmethod
-    def find_linear_in_half(cls, of: ProgramCalls) -> MatrixRows:
+    @staticmethod
+    @once
+    def find_linear_in_half(of: ProgramCalls) -> MatrixRows:
         """Find products of linear layers in 16 bits: those of operators whose shapes and types were recorded."""
-        view, program, known = of.view, of.program, of.once(known_work)
+        view, program, known = of.view, of.program, known_work(of)
         peak, rows, work = known.peak, list[int](), list[Work | None]()
         if peak is None or "fp8" not in peak.dense_tflops:
-            return cls(np.zeros(0, dtype=np.int64), [], [], peak, np.zeros(0), np.zeros(0, dtype=np.int64))
+            return MatrixRows(np.zeros(0, dtype=np.int64), [], [], peak, np.zeros(0), np.zeros(0, dtype=np.int64))
         trace, nesting = view.trace, view.links.nesting
         around = holding(known, nesting.stop, view.links.operator[program.device_row])
         kernel = trace.device.name[program.device_row]
@@ -110,7 +114,9 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
                 rows.append(i)
                 work.append(outer)
         names = [trace.names[int(kernel[i])] for i in rows]
-        return cls(np.array(rows, dtype=np.int64), work, names, peak, np.ones(len(rows)), np.zeros(0, dtype=np.int64))
+        return MatrixRows(
+            np.array(rows, dtype=np.int64), work, names, peak, np.ones(len(rows)), np.zeros(0, dtype=np.int64)
+        )
 
     def bytes_ns(self) -> Floats:
         """Return how long each one's operands and result take through the device's memory [ns]."""
@@ -161,6 +167,7 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
         return np.array([_ratio(work, slow, fast, memory, 1.0) for work in self.work])
 
 
+@once
 def known_work(of: ProgramCalls) -> Utilization:
     """Return what the operators of a recording compute, as far as their shapes were recorded."""
     device_name = of.view.trace.first_device.get("name")

@@ -51,7 +51,7 @@ def _widest(situation: Situation) -> Iterator[tuple[Remedy, Change]]:
     """Yield the change of each remedy that touches most of the program, where it leaves collectives as they are."""
     found = [
         (remedy, change)
-        for remedy, change in situation.once(changes_in)
+        for remedy, change in changes_in(situation)
         if remedy.name not in BY_OTHERS and "communication" not in remedy.bounds and change.paces is None
     ]
     for _, mine in groupby(found, key=lambda one: one[0].name):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -63,16 +63,6 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         """The recording."""
         return self.model.view
 
-    def once(self, find: Callable[[Situation], Found]) -> Found:
-        """Return what several look for, found once."""
-        if find not in self._found:
-            self._found[find] = find(self)
-        return cast("Found", self._found[find])
-
-    @cached_property
-    def _found(self) -> dict[object, object]:
-        return {}
-
     def place(self, calls: Mask | None, occurs: Intervals | None) -> Place:
         """Return the longest of some calls of the program, or of some windows: step, start, duration and code line."""
         of, view = self.calls, self.view
@@ -122,16 +112,6 @@ class ProgramCalls(Struct, frozen=True, eq=False, dict=True):
     view: RankView
     program: Program
     measured: Measured = Measured()
-
-    def once(self, find: Callable[[ProgramCalls], Found]) -> Found:
-        """Return what several remedies look for, found once."""
-        if find not in self._found:
-            self._found[find] = find(self)
-        return cast("Found", self._found[find])
-
-    @cached_property
-    def _found(self) -> dict[object, object]:
-        return {}
 
     @cached_property
     def known(self) -> Ints:

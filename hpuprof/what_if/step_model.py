@@ -203,8 +203,6 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         return self._reduced(schedule, self._path)
 
     def _reduced(self, schedule: Schedule, settings: tuple[Drawn, Sample]) -> list[CollectiveSkeleton]:
-        if not self.collectives.chosen:
-            return []
         points, sample = settings
         return find_skeletons(schedule, self.collectives, self._less_certain(schedule, sample, points.outside))
 

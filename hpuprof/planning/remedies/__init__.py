@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpuprof.model.once import once
 from hpuprof.planning.remedies import (
     attention,
     buckets,
@@ -55,6 +56,7 @@ REMEDIES: tuple[Remedy, ...] = (
 BY_NAME = {remedy.name: remedy for remedy in REMEDIES}
 
 
+@once
 def changes_in(situation: Situation) -> list[tuple[Remedy, Change]]:
     """Return the changes that the recorded steps hold a place for, in the order of the remedies."""
     return [(remedy, change) for remedy in REMEDIES for change in remedy.find(situation)]

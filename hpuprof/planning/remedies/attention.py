@@ -27,7 +27,7 @@ def find(situation: Situation) -> Iterator[Change]:
     of = situation.calls
     if of is None:
         return
-    found, steps = of.once(AttentionRows.find), of.program.steps
+    found, steps = AttentionRows.find(of), of.program.steps
     calls = found.groups >= 0
     if not calls.any():
         return

@@ -44,7 +44,7 @@ class _Line(NamedTuple):
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find runs of collectives whose start-up time is a large part of them."""
-    found = None if situation.calls is None else situation.calls.once(CollectiveRows.find)
+    found = None if situation.calls is None else CollectiveRows.find(situation.calls)
     if found is None:
         return
     shortest = situation.model.collectives.shortest

@@ -25,7 +25,7 @@ def find(situation: Situation) -> Iterator[Change]:
     of = situation.calls
     if of is None:
         return
-    work = of.once(CpuWork.find)
+    work = CpuWork.find(of)
     if not len(work.windows.start):
         return
     per_step = len(work.windows.start) / of.program.steps

@@ -11,6 +11,7 @@ from msgspec import Struct
 from hpuprof.efficiency.formulas import recorded_inputs
 from hpuprof.efficiency.utilization import AT_THE_ROOF, Utilization
 from hpuprof.model.arrays import Floats, Ints, kinds_of
+from hpuprof.model.once import once
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.matrix_rows import holding, known_work
 from hpuprof.planning.remedy import NO_PLACE, Effort, Remedy
@@ -41,8 +42,9 @@ class _Far(Struct, frozen=True, eq=False):
     longest: str  # the operator that takes most of the time, with its operands
 
 
+@once
 def _find(of: ProgramCalls) -> _Far | None:
-    known, program = of.once(known_work), of.program
+    known, program = known_work(of), of.program
     view = of.view
     around = holding(known, view.links.nesting.stop, view.links.operator[program.device_row])
     around = np.where(program.kind == DeviceKind.COMPUTE, around, -1)
@@ -88,7 +90,7 @@ def _roof_ns(known: Utilization) -> Floats:
 def find(situation: Situation) -> Iterator[Change]:
     """Find products in 16 or 8 bits that take much longer than the roofline says."""
     of = situation.calls
-    found = None if of is None else of.once(_find)
+    found = None if of is None else _find(of)
     if of is None or found is None:
         return
     program = of.program
@@ -124,7 +126,7 @@ def _lasting(model: StepModel, found: _Far, share: float | Floats) -> LaunchMode
 
 def _absent(situation: Situation) -> tuple[str, ...]:
     of = situation.calls
-    known = None if of is None else of.once(known_work)
+    known = None if of is None else known_work(of)
     if known is None or known.peak is None:
         return "not_told", "peaks of the device are not known, or nothing is linked to launches"
     if not len(known.position):

@@ -24,7 +24,7 @@ SAVED = 0.5
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find reductions of gradients in fp32."""
-    found = None if situation.calls is None else situation.calls.once(CollectiveRows.find)
+    found = None if situation.calls is None else CollectiveRows.find(situation.calls)
     if found is None:
         return
     single = np.array([kind.dtype.lower() in SINGLE for kind in found.kinds], dtype=bool)

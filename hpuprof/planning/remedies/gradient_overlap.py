@@ -35,7 +35,7 @@ judgment; in proportion in the middle of what is not known."""
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find reductions of gradients that begin after backward, or for which backward waits."""
-    found = None if situation.calls is None else situation.calls.once(CollectiveRows.find)
+    found = None if situation.calls is None else CollectiveRows.find(situation.calls)
     if found is None or not found.gradients.any():
         return
     program, last = found.of.program, found.backward[1]

@@ -48,7 +48,7 @@ def find_half(situation: Situation) -> Iterator[Change]:
     of = situation.calls
     if isinstance(situation.model, RecipeModel):
         yield from _in_recipes(situation.model, SINGLE_TYPE)
-    if of is not None and len((found := of.once(MatrixRows.find)).row):
+    if of is not None and len((found := MatrixRows.find(of)).row):
         change = _change(of, found.row, found.least_in_half(), around=found.others)
         if _has_bfloat16(found, situation.view.trace):
             yield change
@@ -95,7 +95,7 @@ def _has_bfloat16(found: MatrixRows, trace: Trace) -> bool:
 def find_tf32(situation: Situation) -> Iterator[Change]:
     """Find fp32 kernels that do not go through TF32, on devices that have it."""
     of = situation.calls
-    found = None if of is None or not _code(situation, "tf32") else of.once(MatrixRows.find)
+    found = None if of is None or not _code(situation, "tf32") else MatrixRows.find(of)
     if of is None or found is None:
         return
     least = found.least_through_tf32()
@@ -106,7 +106,7 @@ def find_tf32(situation: Situation) -> Iterator[Change]:
 def find_fp8(situation: Situation) -> Iterator[Change]:
     """Find products of linear layers in 16 bits, on devices that have fp8."""
     of = situation.calls
-    found = None if of is None else of.once(MatrixRows.find_linear_in_half)
+    found = None if of is None else MatrixRows.find_linear_in_half(of)
     if of is None or found is None or not len(found.row):
         return
     cast = found.bytes_ns() / np.maximum(of.program.dur[found.row], 1.0)
@@ -194,12 +194,12 @@ class _Precision(Struct, frozen=True, eq=False):
 
 def _no_fp8(situation: Situation) -> tuple[str, ...]:
     of = situation.calls
-    found = None if of is None else of.once(MatrixRows.find_linear_in_half)
+    found = None if of is None else MatrixRows.find_linear_in_half(of)
     if found is None or found.peak is None:
         return "not_told", "peaks of the device are not known, or nothing is linked to launches"
     if "fp8" not in found.peak.dense_tflops:
         return "no_such_switch", "the device has no fp8"
-    if not len(of.once(known_work).kind if of is not None else ()):
+    if not len(known_work(of).kind if of is not None else ()):
         return "not_told", "shapes of products were not recorded", "A recording with record_shapes=True."
     return NO_PLACE
 

@@ -23,7 +23,7 @@ LEAST_LAUNCHES = 4
 
 def find(situation: Situation) -> Iterator[Change]:
     """Find reductions of gradients after which another forward and backward pass come before the optimizer."""
-    found = None if situation.calls is None else situation.calls.once(CollectiveRows.find)
+    found = None if situation.calls is None else CollectiveRows.find(situation.calls)
     if found is None:
         return
     whole = np.array([kind.op == "all_reduce" for kind in found.kinds], dtype=bool)  # parts are kept by their ranks

@@ -91,7 +91,7 @@ def _alone(found: CollectiveRows, chosen: Mask) -> Mask:
 
 
 def _gathers(situation: Situation) -> CollectiveRows | None:
-    found = None if situation.calls is None else situation.calls.once(CollectiveRows.find)
+    found = None if situation.calls is None else CollectiveRows.find(situation.calls)
     return found if found is not None and found.parameters.any() else None
 
 

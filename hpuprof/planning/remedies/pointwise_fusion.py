@@ -56,7 +56,7 @@ def _runs(of: ProgramCalls) -> Ints:
     named = trace.named(POINTWISE.search)
     rows = np.bincount(program.call, minlength=len(program.row))
     fits = named[trace.device.name[program.device_row]] & (rows[program.call] == 1) & of.launches[program.call]
-    fits &= of.in_model[program.call] & (of.once(AttentionRows.find).groups < 0)[program.call]
+    fits &= of.in_model[program.call] & (AttentionRows.find(of).groups < 0)[program.call]
     waits = np.cumsum(program.waits | program.frees | program.read | program.marker)
     key = np.stack([waits[program.call], program.step[program.call], of.phase[program.call]])
     waiting, awaited = np.zeros((2, len(fits)), dtype=bool)

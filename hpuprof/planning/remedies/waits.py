@@ -115,7 +115,7 @@ def find_results(situation: Situation) -> Iterator[Change]:
 
 def _reads(of: ProgramCalls) -> Mask:
     """Mark reads; an operator on the CPU that follows at once needs what was read."""
-    found: Mask = (of.of(HostCallKind.READ) | (of.completes == HostCallKind.READ)) & ~of.once(CpuWork.find).reads
+    found: Mask = (of.of(HostCallKind.READ) | (of.completes == HostCallKind.READ)) & ~CpuWork.find(of).reads
     return found
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hpuprof.planning import rank_fixes as module
 from hpuprof.planning.rank_fixes import rank_fixes
 from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import NOWHERE
@@ -42,12 +43,13 @@ def remedy(name: str, *changes: Change, effort: Effort = Effort.ARGUMENT, **more
 
 
 @pytest.fixture
-def fixes():
+def fixes(monkeypatch):
     def of(*remedies: Remedy, wished: Sequence[str] = (), collectives: int = 1):
         found = [(one, change) for one in remedies for change in one.find(None)]
         chosen = SimpleNamespace(chosen={1: np.arange(collectives)} if collectives else {})
         model = Steps(schedule=(), collectives=chosen)
-        return rank_fixes(SimpleNamespace(model=model, place=lambda *_: NOWHERE, once=lambda _: found), "cuda", wished)
+        monkeypatch.setattr(module, "changes_in", lambda _: found)
+        return rank_fixes(SimpleNamespace(model=model, place=lambda *_: NOWHERE), "cuda", wished)
 
     return of
 

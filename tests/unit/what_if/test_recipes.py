@@ -262,7 +262,7 @@ def test_lazy_ranks_are_replayed_together_by_their_collectives(tmp_path):
         return find_skeletons(done.schedule, Collectives.of(recorded), costs())
 
     found = skeleton(program)
-    assert found is not None
+    assert found
     assert together_ns([found], [[]]) == pytest.approx(50_000)  # as played, see above
     # A rank whose first recipe takes 25 µs longer lets the other one wait; its own transfer stays.
     late = replace(program, dur=np.where(program.collectives_ns > 0, program.dur + 25_000, program.dur))
