@@ -43,32 +43,43 @@ def decide(
     idle: Mapping[Cause, float],
     *,
     sound: bool,
+    waiting: float = 0.0,
 ) -> Bound:
     """Name what bounds the step.
 
-    `busy_fraction`, `exposed_communication`, `exposed_copy` and `idle` (by cause) are shares of the wall time; `sound`:
-    the device rows allow a conclusion. In this order: *unknown* without sound device rows; *communication* from 25 %
-    exposed communication; *copy* from 50 % exposed copies; *device* from 85 % busy, of the rest where setting the
-    device up takes less than half of the step; else the class with half of the idle time: *input* (data loader),
-    *communication* (collectives), *host* (everything else on the host); else *mixed*.
+    `busy_fraction`, `exposed_communication`, `exposed_copy` and `idle` (by cause) are shares of the wall time, and so
+    is `waiting`, the part of the exposed communication in which other ranks were waited for; `sound`: the device rows
+    allow a conclusion. In this order: *unknown* without sound device rows; *communication* from 25 % exposed
+    communication, unless it is less without that waiting, and a class below holds half of idle time and waiting
+    together: then that class, as waiting ends when the last rank's host is done; *copy* from 50 % exposed copies;
+    *device* from 85 % busy, of the rest where setting the device up takes less than half of the step; else the class
+    with half of the idle time: *input* (data loader), *communication* (collectives), *host* (everything else on the
+    host); else *mixed*.
     """
     causes = {c: v for c, v in idle.items() if v > 0}
     top = max(causes, key=lambda c: (causes[c], -int(c)), default=None)
     top_fraction = causes[top] if top is not None else None
     if busy_fraction is None or not sound:
         return Bound("unknown", None, None)
+    total = sum(causes.values())
     if exposed_communication >= EXPOSED_COMMUNICATION:
-        return Bound("communication", top, top_fraction)
+        waited_for = exposed_communication - waiting < EXPOSED_COMMUNICATION
+        found = _largest(causes, total + waiting) if waited_for else None
+        return found or Bound("communication", top, top_fraction)
     if exposed_copy >= EXPOSED_COPY:
         return Bound("copy", top, top_fraction)
     setting_up = causes.get(Cause.FIRST_USE, 0.0)
     rest = 1.0 - setting_up if setting_up < DECIDING_SHARE else 1.0
     if busy_fraction >= DEVICE_BUSY * rest:
         return Bound("device", top, top_fraction)
-    total = sum(causes.values())
+    return _largest(causes, total) or Bound("mixed", top, top_fraction)
+
+
+def _largest(causes: Mapping[Cause, float], total: float) -> Bound | None:
+    """Return the class of causes that holds half of a total, all shares of the wall time; None where none does."""
     for kind, members in (("input", _INPUT), ("communication", _COMMUNICATION), ("host", _HOST)):
         if total and sum(causes.get(c, 0.0) for c in members) >= DECIDING_SHARE * total:
             # An unknown cause may be the largest one; it names no bound.
             top = max(members, key=lambda c: (causes.get(c, 0.0), -int(c)))
             return Bound(kind, top, causes[top])
-    return Bound("mixed", top, top_fraction)
+    return None

@@ -83,12 +83,11 @@ class SteadySteps(Struct, frozen=True, dict=True):
         """Whether the device rows of all recordings allow conclusions."""
         return bool(self.parts) and all(part.sound for part in self.parts)
 
-    @property
-    def bound(self) -> Bound:
-        """What bounds them."""
+    def bound(self, waiting: float = 0.0) -> Bound:
+        """Return what bounds them; `waiting`: the share of their time in which they waited for other ranks."""
         columns = ("device_busy_ns", "exposed_communication_ns", "exposed_copy_ns")
         busy, communication, copy = (share(self.steps, column) for column in columns)
-        return decide(busy, communication or 0.0, copy or 0.0, self.idle_shares, sound=self.sound)
+        return decide(busy, communication or 0.0, copy or 0.0, self.idle_shares, sound=self.sound, waiting=waiting)
 
 
 def share(steps: Sequence[StepRow], column: str) -> float | None:

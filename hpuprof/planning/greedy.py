@@ -93,7 +93,7 @@ def plan_rows(
     plan = Plan(
         pricing,
         situation,
-        SteadySteps.of(partial).bound.kind,
+        SteadySteps.of(partial).bound().kind,
         found,
         family,
         replay.base_known,

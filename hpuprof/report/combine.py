@@ -19,7 +19,7 @@ from hpuprof.model.metrics import BY_NAME, Metric
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.prediction import GraphMode
-from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow, StepKindRow, StepRow
+from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow, StepKindRow
 from hpuprof.ranks.rank_tables import AcrossRanks, Main, across_ranks
 from hpuprof.report.answering import answered, counted_ns, with_savings
 from hpuprof.report.findings import culprits, find
@@ -74,17 +74,17 @@ def combine(
     chosen = _choose(done, kind)
     main = [(ranks[i], done[i][1]) for i in chosen]
     used = SteadySteps.joined([of_file[i] for i in chosen])
-    population = {
-        over: _population(main, steps, kind) for over, steps in (("steady", used.steps), ("typical", used.typical))
-    }
+    population = _population(main, [of_file[i] for i in chosen], kind)
     across = across_ranks(
         main,
         clock=clock if isinstance(clock, str) else "manifest",
         manifest=None if isinstance(clock, str) else clock,
     )
+    waited = {row.recording: row.waiting_fraction or 0.0 for row in across.waits}
     step_waits, waits_cut = cut_to_ranks(across.step_waits, done, table_rows)
     if waits_cut:
         cut["step_waits"] = waits_cut
+    bound = used.bound(across.verdict.wait_fraction or 0.0)
     by_kind = decide_by_kind(used.parts)
     answers = {ranks[i].recording: found for i, found in zip(chosen, by_kind.of_kind, strict=True)}
     tables["step_kinds"] = [_judged(row, answers.get(row.recording, {})) for row in tables["step_kinds"]]
@@ -117,14 +117,14 @@ def combine(
     data = ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
-        headline=headline(used.bound, context, _of_both(population["steady"], used), held_up, plan, graph_mode),
+        headline=headline(bound, context, population["both"], held_up, plan, graph_mode),
         metrics=metrics,
         findings=with_savings(findings, plan, counted),
         graph_mode=graph_mode,
         plan=plan,
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
         files=[_file_row(who, part) for who, part in done],
-        ranks=ranks,
+        ranks=[_waiting(row, of_file[i], waited) for i, row in enumerate(ranks)],
         clocks=across.clocks,
         process_groups=across.groups,
         collectives=across.collectives,
@@ -205,7 +205,6 @@ def _rank_row(who: Identity, part: RankPartial, used: SteadySteps) -> RankRow:
         for name in RankRow.__struct_fields__
         if name in BY_NAME and BY_NAME[name].column
     }
-    bound = used.bound
     return RankRow(
         **who.recording,
         steps_used=len(used.typical),
@@ -214,24 +213,53 @@ def _rank_row(who: Identity, part: RankPartial, used: SteadySteps) -> RankRow:
         step_p90_ns=percentile(used.walls, 0.9) or 0,
         **shares,
         overlap_degree=overlap_degree(used.steps),
-        bound=bound.kind,
-        top_cause=bound.top_cause.name.lower() if bound.top_cause is not None else None,
-        top_cause_fraction=bound.top_cause_fraction,
+        **_bound(used),
     )
 
 
-def _population(main: Main, steps: Sequence[StepRow], kind: RecordingKind) -> str:
-    total, passes = sum(len(part.steps) for _, part in main), unit_of(main) == "pass"
-    ranks = len({row.rank for row, _ in main})
+def _bound(used: SteadySteps, waiting: float = 0.0) -> dict[str, Any]:
+    """Return the columns of what bounds steps; `waiting`: the share of them in which other ranks were waited for."""
+    found = used.bound(waiting)
+    cause = found.top_cause
+    return {
+        "bound": found.kind,
+        "top_cause": None if cause is None else cause.name.lower(),
+        "top_cause_fraction": found.top_cause_fraction,
+    }
+
+
+def _waiting(row: RankRow, used: SteadySteps, waited: Mapping[Any, float]) -> RankRow:
+    """Return a rank's row with what bounds its steps where it waits for others, as comparing the ranks shows."""
+    share = waited.get(row.recording, 0.0)
+    return msgspec.structs.replace(row, **_bound(used, share)) if share else row
+
+
+def _population(main: Main, of_file: Sequence[SteadySteps], kind: RecordingKind) -> dict[str, str]:
+    """Say how many steps of how many ranks metrics are over, by which steps count, and `both` as a headline says it.
+
+    Args:
+        main: the chosen recordings.
+        of_file: their steps, parallel.
+        kind: of recordings.
+    """
+    counts: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for (row, part), used in zip(main, of_file, strict=True):
+        for i, steps in enumerate((used.steps, used.typical, part.steps)):
+            counts[row.rank][i] += len(steps)
+    ranks, alike = len(counts), len(set(map(tuple, counts.values()))) == 1
     of = f" of {kind}" if any(kind) else ""
-    counted = "one pass" if passes else f"{len(steps)} of {total} steps"
-    return f"{counted}{of}, {ranks} rank{'s' if ranks != 1 else ''}"
-
-
-def _of_both(population: str, used: SteadySteps) -> str:
-    """Say how many of the steady steps are typical, where not all are."""
-    steady, typical = len(used.steps), len(used.typical)
-    return population.replace(" steps", f" steps ({typical} typical)", 1) if typical < steady else population
+    who = f"{ranks} rank{'s' if ranks != 1 else ''}"
+    columns = zip(*(counts.values() or [(0, 0, 0)]), strict=True)
+    steady, typical, total = (sum(column) // (ranks if alike else 1) for column in columns)
+    where = f"{of} on each of {who}" if alike and ranks > 1 else f"{of}, {who}"
+    if unit_of(main) == "pass":
+        return dict.fromkeys(("steady", "typical", "both"), f"one pass{of}, {who}")
+    some = f" ({typical} typical)" if typical < steady else ""
+    return {
+        "steady": f"{steady} of {total} steps{where}",
+        "typical": f"{typical} of {total} steps{where}",
+        "both": f"{steady} of {total} steps{some}{where}",
+    }
 
 
 def _file_diagnostics(failed: Sequence[FailedFile], skipped: Sequence[Skipped]) -> list[DiagnosticRow]:

@@ -18,7 +18,7 @@ from hpuprof.report.answering import first_sentence
 from hpuprof.report.checked_devices import never_checked
 from hpuprof.report.job_plan import KEEP_PACE, NOTHING, unit_of
 from hpuprof.report.model import Headline
-from hpuprof.report.rank_findings import DOING, doing, name_of
+from hpuprof.report.rank_findings import DOING, UNEXPLAINED, doing, name_of
 from hpuprof.report.rule import Context, on_cpu_alone
 
 _WORDS = {
@@ -123,11 +123,13 @@ def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankParti
     if bound.kind == "unknown":
         return _unknown(values, parts)
     said = f"{_WORDS[bound.kind]}: "
+    waiting = values["collective_wait_fraction"] or 0.0
+    waits = f", {_percent(waiting)} of the step waiting for other ranks" if waiting >= UNEXPLAINED else ""
     busy = f"the device was busy {_percent(values['device_busy_fraction'])}"
     cause = bound.top_cause
     if bound.kind == "communication" and (values["exposed_communication_fraction"] or 0) >= EXPOSED_COMMUNICATION:
         exposed = _percent(values["exposed_communication_fraction"])
-        sentence = f"{said}for {exposed} of the step, communication ran without compute; {busy}"
+        sentence = f"{said}for {exposed} of the step, communication ran without compute{waits}; {busy}"
         return sentence, ["device_busy_fraction", "exposed_communication_fraction"]
     if bound.kind == "copy":
         exposed = _percent(values["exposed_copy_fraction"])
@@ -140,7 +142,7 @@ def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankParti
     if cause is None:
         return f"{said}{busy} of the step", ["device_busy_fraction", "device_idle_fraction"]
     idle = f"the device sat idle {_percent(bound.top_cause_fraction)} of the step {CAUSE_CLAUSE[cause]}"
-    return f"{said}{idle}; it was busy {_percent(values['device_busy_fraction'])}", [
+    return f"{said}{idle}; it was busy {_percent(values['device_busy_fraction'])}{waits}", [
         "device_busy_fraction",
         IDLE[cause],
     ]

@@ -195,7 +195,7 @@ def test_what_is_no_trace_is_refused(real_traces: Path, name: str):
 def test_the_ranks_of_dlrm_are_told_apart(real_traces: Path):
     report = report_at(real_traces / "dlrm_8_ranks")
     assert [f.rank for f in report.data.files] == list(range(8))
-    assert (report.headline.bound, report.headline.population) == ("communication", "8 of 8 steps, 8 ranks")
+    assert (report.headline.bound, report.headline.population) == ("host", "1 of 1 steps on each of 8 ranks")
 
 
 # HTA's temporal breakdown, from the first device row's start to the last one's end: length, idle, compute, not compute; and the

@@ -69,6 +69,24 @@ def test_a_device_that_mostly_copies_is_bound_by_copies(busy, communication, cop
     assert decide(busy, communication, copy, {C.OPERATOR_LAUNCH: 0.01}, sound=True).kind == bound
 
 
+@pytest.mark.parametrize(
+    ("waiting", "idle", "bound", "top"),
+    [
+        # Transfers alone are enough, whoever waits.
+        (0.05, {C.OPERATOR_LAUNCH: 0.50}, "communication", C.OPERATOR_LAUNCH),
+        # Of idle time and waiting together, the host holds half, or the loader does.
+        (0.20, {C.OPERATOR_LAUNCH: 0.30, C.PYTHON: 0.20, C.DEVICE_LATENCY: 0.05}, "host", C.OPERATOR_LAUNCH),
+        (0.20, {C.DATA_LOADER: 0.40, C.OPERATOR_LAUNCH: 0.10}, "input", C.DATA_LOADER),
+        # They do not: of waiting alone no one knows what ends it.
+        (0.20, {C.OPERATOR_LAUNCH: 0.15, C.DEVICE_LATENCY: 0.05}, "communication", C.OPERATOR_LAUNCH),
+        (0.30, {}, "communication", None),
+    ],
+)
+def test_waiting_for_other_ranks_is_bound_by_what_they_do(waiting, idle, bound, top):
+    found = decide(0.45, 0.30, 0.0, idle, sound=True, waiting=waiting)
+    assert found == Bound(bound, top, idle.get(top))
+
+
 def test_thresholds_are_the_documented_ones():
     assert (DEVICE_BUSY, EXPOSED_COMMUNICATION, EXPOSED_COPY) == (0.85, 0.25, 0.5)
 
