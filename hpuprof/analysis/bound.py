@@ -47,21 +47,22 @@ def decide(
 ) -> Bound:
     """Name what bounds the step.
 
-    `busy_fraction`, `exposed_communication`, `exposed_copy` and `idle` (by cause) are shares of the wall time, and so
-    is `waiting`, the part of the exposed communication in which other ranks were waited for; `sound`: the device rows
-    allow a conclusion. In this order: *unknown* without sound device rows; *communication* from 25 % exposed
+    `busy_fraction`, `exposed_communication`, `exposed_copy` and `idle` (by cause) are shares of the wall time, and
+    so is `waiting`, the part of the exposed communication in which other ranks were waited for; `sound`: the device
+    rows allow a conclusion. In this order: *unknown* without sound device rows; *communication* from 25 % exposed
     communication, unless it is less without that waiting, and a class below holds half of idle time and waiting
     together: then that class, as waiting ends when the last rank's host is done; *copy* from 50 % exposed copies;
-    *device* from 85 % busy, of the rest where setting the device up takes less than half of the step; else the class
-    with half of the idle time: *input* (data loader), *communication* (collectives), *host* (everything else on the
-    host); else *mixed*.
+    *device* from 85 % busy, of the rest where setting the device up takes less than half of the step; else the
+    class with half of the idle time (in neither counts what no rows show): *input* (data loader), *communication*
+    (collectives), *host* (everything else on the host); else *mixed*.
     """
     causes = {c: v for c, v in idle.items() if v > 0}
     top = max(causes, key=lambda c: (causes[c], -int(c)), default=None)
     top_fraction = causes[top] if top is not None else None
     if busy_fraction is None or not sound:
         return Bound("unknown", None, None)
-    total = sum(causes.values())
+    unrecorded = causes.get(Cause.UNRECORDED, 0.0)
+    total = sum(causes.values()) - unrecorded
     if exposed_communication >= EXPOSED_COMMUNICATION:
         waited_for = exposed_communication - waiting < EXPOSED_COMMUNICATION
         found = _largest(causes, total + waiting) if waited_for else None
@@ -69,7 +70,7 @@ def decide(
     if exposed_copy >= EXPOSED_COPY:
         return Bound("copy", top, top_fraction)
     setting_up = causes.get(Cause.FIRST_USE, 0.0)
-    rest = 1.0 - setting_up if setting_up < DECIDING_SHARE else 1.0
+    rest = 1.0 - unrecorded - (setting_up if setting_up < DECIDING_SHARE else 0.0)
     if busy_fraction >= DEVICE_BUSY * rest:
         return Bound("device", top, top_fraction)
     return _largest(causes, total) or Bound("mixed", top, top_fraction)

@@ -14,7 +14,7 @@ from hpuprof.analysis.steps import Steps
 from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import any_of, median
 from hpuprof.model.durations import duration
-from hpuprof.model.intervals import EMPTY, Intervals, measure, union
+from hpuprof.model.intervals import EMPTY, Intervals, intersect, measure, subtract, union
 from hpuprof.model.kernel_names import readable
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind
 from hpuprof.model.trace import Trace, Trouble
@@ -54,7 +54,7 @@ def degenerate(view: RankView) -> list[Trouble]:
 
     - HP105: no device rows at all (the device was not traced; that does not mean it was idle).
     - HP126: no host rows: the causes of device idle time are unknown.
-    - HP106: device rows in fewer than half of the used steps, or none for a quarter of the launches in them.
+    - HP106: device rows in fewer than half of the used steps, or none for a quarter of their launches or their time.
     - HP107: one row holds more than half of the used steps' device time (more than 90 % for a single step).
     - HP108: a quarter of the graph launches in the used steps lack device rows.
     - HP153: the host waits for a device that shows no work behind graph launches.
@@ -133,6 +133,10 @@ def _lost_rows(view: RankView) -> list[Trouble]:
         longest = duration(int((missing.silent.end - missing.silent.start).max()))
         text = f"the host waits for a device that shows no work for up to {longest}, behind graph launches"
         found.append(Trouble("HP153", silent, text))
+    unseen = _share_of(intersect(view.gaps.by_cause.get(Cause.UNRECORDED, EMPTY), missing.unseen), steps.used_timed())
+    if not found and unseen >= UNRECORDED_SHARE:
+        text = f"for {unseen:.0%} of the used steps the device shows no rows behind launches"
+        found.append(Trouble("HP106", int(missing.lacking.sum()), text))
     if found or not missing.lacking.any():
         return found
     left = sum(reason == LOST for reason in steps.excluded)
@@ -144,11 +148,15 @@ def _lost_rows(view: RankView) -> list[Trouble]:
 
 
 def _unrecorded(view: RankView, used: Intervals) -> list[Trouble]:
-    part = view.gaps.by_cause.get(Cause.UNRECORDED, EMPTY)
-    share = int(measure(part, used.start, used.end).sum()) / max(1, used.total_ns)
+    part = subtract(view.gaps.by_cause.get(Cause.UNRECORDED, EMPTY), view.steps.missing.unseen)
+    share = _share_of(part, used)
     if share < UNRECORDED_SHARE:
         return []
     return [Trouble("HP151", 1, f"{share:.0%} of the used steps went to work that was launched before the recording")]
+
+
+def _share_of(part: Intervals, windows: Intervals) -> float:
+    return int(measure(part, windows.start, windows.end).sum()) / max(1, windows.total_ns)
 
 
 def doubts(view: RankView) -> list[Trouble]:

@@ -2,7 +2,7 @@
 
 Causes are painted from the most specific to the most general (`Cause`): each takes what the earlier ones left. Time in
 which launched work had not started yet is the device's own (launch latency, dependencies, gaps between queued kernels).
-While the device works on what was launched before the recording, it only seems idle.
+While the device works on what was launched before the recording, or on what has lost its rows, it only seems idle.
 """
 
 from __future__ import annotations
@@ -158,7 +158,12 @@ def find_gaps(busy: Intervals, steps: Steps, states: dict[Cause, Intervals]) -> 
     for cause in Cause:
         if cause == Cause.UNKNOWN:
             by_cause[cause] = left
-        elif len(held := states[cause]):
+        elif len(held := _held(cause, states, steps)):
             by_cause[cause] = intersect(left, held)
             left = subtract(left, held)
     return Gaps(idle, by_cause)
+
+
+def _held(cause: Cause, states: dict[Cause, Intervals], steps: Steps) -> Intervals:
+    """Return when a cause held; of work without rows, when those of launches in the recording are lost, too."""
+    return union_of(states[cause], steps.missing.unseen) if cause == Cause.UNRECORDED else states[cause]

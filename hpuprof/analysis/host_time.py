@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hpuprof.analysis.forest import Nesting
 from hpuprof.analysis.groups import members
+from hpuprof.analysis.integrity import without_rows
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.step_completion import SETTING_UP_NS, creates_context, unrecorded_until
@@ -123,9 +124,10 @@ def setting_up(trace: Trace, links: Links) -> Mask:
     rows[creates_context(trace)] = True
     linked = np.flatnonzero(launch >= 0)
     linked = linked.compress(host.activity.take(launch.take(linked)) == Activity.LAUNCH)
-    calls = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]
+    firsts = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]
+    calls = np.append(firsts, without_rows(trace, launch))  # no one knows what those that lost their rows launched
     calls = calls[host.dur[calls] >= SETTING_UP_NS]
-    if len(calls):
+    if len(calls) and len(linked):
         launching = np.zeros(len(host), dtype=bool)
         launching[launch.take(linked)] = True
         usual = float(median(host.dur.compress(launching)))

@@ -15,7 +15,7 @@ from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links
 from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Floats, Ints, Mask, any_of, percentiles, stable_order
-from hpuprof.model.intervals import EMPTY, Intervals
+from hpuprof.model.intervals import EMPTY, Intervals, union
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
@@ -40,10 +40,47 @@ SILENT_NS, SILENT_SHARE = 500_000, 0.05
 """A wait for a device without work that lasts so long, and this share of its step. Waits return within 0.1 ms of the
 last row; longer ones are the recorder's own, or lost rows. By judgment."""
 
+NEVER = 1 << 60
+"""An instant after all others [ns]."""
 COPIES_NS = 100_000
 """A copy's call that lasts so long moves something. In 21 public traces copies without rows, of nothing, take 9 µs."""
 HOLE_SHARE, HOLE_ROWS = 0.04, 100
 """Of the time of a graph launch of so many rows, a hole between them: 2.8 % at most in 14 public traces."""
+
+
+class _Waits(Struct, frozen=True, eq=False):
+    """Waits for the device or a stream, in order [ns]. They return as soon as its last row is over."""
+
+    begin: Ints
+    quiet: Ints  # from when the device shows nothing to do
+    end: Ints
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Waits:
+        """Find them."""
+        host, device = trace.host, trace.device
+        waits = np.flatnonzero(host.activity == Activity.SYNC)
+        waits = waits[np.argsort(host.start[waits], kind="stable")]
+        begin, end = host.start[waits], np.maximum.accumulate(host.end[waits])
+        real = device.kind != DeviceKind.MARKER
+        until = np.maximum.accumulate(np.append(0, device.end[real]))
+        return cls(begin, np.maximum(begin, until[np.searchsorted(device.start[real], end)]), end)
+
+    @property
+    def needless(self) -> Mask:
+        """Those that go on for long while the device has nothing to do."""
+        return self.end - self.quiet > SILENT_NS
+
+    def seem_needless(self, when: Ints) -> Mask:
+        """Tell of instants whether the next wait seems needless."""
+        found: Mask = np.append(self.needless, False)[np.searchsorted(self.begin, when)]
+        return found
+
+    def silent_behind(self, launches: Ints) -> Intervals:
+        """Return the ends of needless waits with launches since the wait before them; `launches`: starts, in order."""
+        launched = np.searchsorted(launches, self.begin)
+        silent = (launched > np.append(0, launched[:-1])) & self.needless
+        return Intervals(self.quiet[silent], self.end[silent])
 
 
 class Missing(Struct, frozen=True, eq=False):
@@ -53,11 +90,12 @@ class Missing(Struct, frozen=True, eq=False):
     graph: Mask
     lacking: Mask
     silent: Intervals  # waits for a device that seems idle though graphs were launched, ns
+    unseen: Intervals  # when the device may have done what has no rows, ns
 
     @classmethod
     def of(cls, trace: Trace, links: Links, steps: Ints) -> Missing:
         """Find them. `steps`: starts of the steps [ns]."""
-        host = trace.host
+        host, waits = trace.host, _Waits.of(trace)
         if not FAMILIES[trace.family].correlated or not (trace.device.kind != DeviceKind.MARKER).any():
             calls = np.empty(0, dtype=np.int64)
         else:
@@ -67,9 +105,9 @@ class Missing(Struct, frozen=True, eq=False):
                 if (host.activity == Activity.CAPTURE).any()
                 else (Activity.LAUNCH, Activity.GRAPH_LAUNCH)
             )
-            copies = any_of(host.activity, (Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H))
-            copies &= (host.kind == HostKind.RUNTIME) & (host.dur >= COPIES_NS)
-            calls = np.flatnonzero((any_of(host.activity, kinds) | copies) & (host.correlation >= 0))
+            counts = any_of(host.activity, kinds)
+            counts[_lost_copies(trace, links.launch, waits)] = True
+            calls = np.flatnonzero(counts & (host.correlation >= 0))
         rows = np.bincount(links.launch[links.launch >= 0], minlength=len(host))[calls]
         graph, lacking = host.activity[calls] == Activity.GRAPH_LAUNCH, rows == 0
         if (replays := np.flatnonzero(graph)).size > 1:
@@ -80,7 +118,10 @@ class Missing(Struct, frozen=True, eq=False):
                 lacking[mine] |= rows[mine] < FEW_ROWS * percentiles(rows[mine], 90)
         if (large := np.flatnonzero(graph & (rows >= HOLE_ROWS))).size:
             lacking[large] |= _torn(trace, links.launch, calls[large])
-        return cls(host.start[calls], graph, lacking, _silent_waits(trace, host.start[calls[graph]]))
+        when = host.start[calls]
+        return cls(
+            when, graph, lacking, waits.silent_behind(when[graph]), _unseen(trace, links.launch, calls, lacking, graph)
+        )
 
     def shares(self, windows: Intervals) -> Floats:
         """Return the share of each window's launches that lack rows; of its graph launches, where that is more."""
@@ -99,8 +140,36 @@ class Missing(Struct, frozen=True, eq=False):
         return int((self.lacking & inside).sum()), int(inside.sum())
 
 
+def without_rows(trace: Trace, launched: Ints) -> Ints:
+    """Return the launch calls of which no device row is there though the family names launches in rows, ascending.
+
+    What a capture records runs later, in the graph. `launched`: host row of each device row's launch, -1 for none.
+    """
+    host = trace.host
+    if not FAMILIES[trace.family].correlated or (host.activity == Activity.CAPTURE).any():
+        return _NO_TIMES
+    calls: Mask = (host.activity == Activity.LAUNCH) & (host.correlation >= 0)
+    calls[launched[launched >= 0]] = False
+    return np.flatnonzero(calls)
+
+
 _NO_TIMES, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_)
-NOTHING_MISSING = Missing(_NO_TIMES, _NO_MARKS, _NO_MARKS, EMPTY)
+NOTHING_MISSING = Missing(_NO_TIMES, _NO_MARKS, _NO_MARKS, EMPTY, EMPTY)
+
+
+def _lost_copies(trace: Trace, launched: Ints, waits: _Waits) -> Ints:
+    """Return the calls of copies that lasted, with and without rows, and those without behind which a wait is needless.
+
+    A copy of nothing has no row. Where launches lack rows, they tell more than copies.
+    """
+    host, bare = trace.host, np.ones(len(trace.host), dtype=bool)
+    bare[launched[launched >= 0]] = False
+    copies = any_of(host.activity, (Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H))
+    calls = np.flatnonzero(copies & (host.kind == HostKind.RUNTIME))
+    lasting = host.dur[calls] >= COPIES_NS
+    if not len(without_rows(trace, launched)):
+        lasting |= bare[calls] & waits.seem_needless(host.start[calls])
+    return calls[lasting]
 
 
 def overlapping(trace: Trace) -> float:
@@ -177,25 +246,49 @@ def _longest(silent: Intervals, windows: Intervals) -> Ints:
     return found
 
 
-def _silent_waits(trace: Trace, graphs: Ints) -> Intervals:
-    """Return the ends of waits in which the device has nothing to do although graphs were launched since the last one.
+def _unseen(trace: Trace, launch: Ints, calls: Ints, lacking: Mask, graph: Mask) -> Intervals:
+    """Return when the device may have done what launches without rows launched.
 
-    A wait for the device or a stream returns as soon as its last row is over. `graphs`: starts of graph launches.
+    It does so behind what was launched before, and until the first row of the next launch that has some: from that call
+    on, as its work waits, and while the host waits for the device; before, as long as launches with rows take on
+    average, copies as long as their calls, and graphs, where none shows all of its rows, all the time.
+
+    Args:
+        trace: the trace.
+        launch: host row that launched each device row, -1 for none.
+        calls: host rows of launches, ascending.
+        lacking: which of them lack rows.
+        graph: which of them launch a graph.
     """
-    host, device = trace.host, trace.device
-    waits = np.flatnonzero(host.activity == Activity.SYNC)
-    if not len(graphs) or not len(waits):
+    if not lacking.any():
         return EMPTY
-    begin, end = host.start[waits], host.end[waits]
-    order = np.argsort(begin, kind="stable")
-    begin, end = begin[order], np.maximum.accumulate(end[order])
-    launched = np.searchsorted(graphs, begin)
-    since = launched > np.append(0, launched[:-1])
-    real = device.kind != DeviceKind.MARKER
-    until = np.maximum.accumulate(np.append(0, device.end[real]))
-    quiet = np.maximum(begin, until[np.searchsorted(device.start[real], end)])
-    silent = since & (end - quiet > SILENT_NS)
-    return Intervals(quiet[silent], end[silent])
+    host, device = trace.host, trace.device
+    linked = np.flatnonzero(launch >= 0)
+    first, last, work = (np.full(len(host), at) for at in (NEVER, 0, 0))
+    np.minimum.at(first, launch[linked], device.start[linked])
+    np.maximum.at(last, launch[linked], device.end[linked])
+    np.add.at(work, launch[linked], device.dur[linked])
+    usual = np.where(host.activity[calls] == Activity.LAUNCH, 0.0, host.dur[calls].astype(np.float64))
+    for kind, unknown in ((host.activity[calls] == Activity.LAUNCH, 0.0), (graph, float(NEVER))):
+        seen = work[calls[kind & ~lacking]]
+        usual[kind] = seen.mean() if len(seen) else unknown
+    after = np.minimum.accumulate(np.where(lacking, NEVER, first[calls])[::-1])[::-1]
+    before = np.maximum.accumulate(np.where(lacking, 0, last[calls]))
+    lost = np.flatnonzero(lacking)
+    runs = np.flatnonzero(np.append(True, np.diff(lost) > 1))
+    begin = np.maximum(host.start[calls[lost[runs]]], before[lost[runs]])
+    until = begin + np.minimum(np.add.reduceat(usual[lost], runs), float(NEVER - begin.max()))
+    end, ends = after[lost[runs]], np.append(lost[runs[1:] - 1], lost[-1])
+    queued = np.append(host.end[calls], NEVER)[ends + 1]
+    # A wait for the device returns once it is done with them.
+    waits = np.flatnonzero(host.activity == Activity.SYNC)
+    waits = np.append(waits, -1)[np.searchsorted(host.start[waits], host.start[calls[ends]])]
+    waited = (waits >= 0) & (host.start[waits] < queued)
+    wait, done = (np.where(waited, at[waits], NEVER) for at in (host.start, host.end))
+    return union(
+        np.concatenate([begin, np.maximum(begin, queued), np.maximum(begin, wait)]),
+        np.concatenate([np.minimum(np.minimum(until.astype(np.int64), end), done), end, np.minimum(done, end)]),
+    )
 
 
 def _torn(trace: Trace, launch: Ints, replays: Ints) -> Mask:

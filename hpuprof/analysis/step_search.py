@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from hpuprof.analysis.engine_markers import engine_steps
 from hpuprof.analysis.graph_period import graph_steps
+from hpuprof.analysis.integrity import without_rows
 from hpuprof.analysis.single_pass import edges
 from hpuprof.analysis.window import ONCE
 from hpuprof.model.arrays import Ints, Mask, any_of, distinct, median
@@ -77,6 +78,7 @@ class LaunchedWork(Struct, frozen=True, eq=False):
     when: Ints  # start of the launch call [ns]
     own: Ints  # length of the device row [ns]; 0 for communication, whose length is mostly waiting for other ranks
     dur: Ints  # length of the device row [ns]
+    lost: Ints  # start of each launch call without rows [ns], ascending; shares of the work count it as a usual one
     known: bool  # most device rows have a known launch
 
     @classmethod
@@ -90,7 +92,8 @@ class LaunchedWork(Struct, frozen=True, eq=False):
         rows, when = rows.take(order), when.take(order)
         dur = device.dur.take(rows)
         own = np.where(device.kind.take(rows) == DeviceKind.COMMUNICATION, 0, dur)
-        return cls(when, own, dur, len(rows) > 0 and len(rows) >= _LINKED_SHARE * int(real.sum()))
+        lost = trace.host.start[without_rows(trace, launched)]
+        return cls(when, own, dur, lost, len(rows) > 0 and len(rows) >= _LINKED_SHARE * int(real.sum()))
 
     def rows_in(self, low: Ints, high: Ints) -> Ints:
         """Return the number of device rows launched in each window."""
@@ -123,7 +126,11 @@ class LaunchedWork(Struct, frozen=True, eq=False):
 
     def _share(self, values: Ints, low: Ints, high: Ints) -> float:
         total = int(values.sum())
-        return int(self._sums(values, low, high).sum()) / total if self.known and total else 1.0
+        if not self.known or not total:
+            return 1.0
+        lost = int((np.searchsorted(self.lost, high) - np.searchsorted(self.lost, low)).sum())
+        usual = total / len(values)
+        return (int(self._sums(values, low, high).sum()) + usual * lost) / (total + usual * len(self.lost))
 
     def _sums(self, values: Ints, low: Ints, high: Ints) -> Ints:
         total = np.append([0], np.cumsum(values))

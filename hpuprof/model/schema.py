@@ -103,7 +103,7 @@ class Cause(IntEnum):
 
 
 CAUSE_TEXT = {
-    Cause.UNRECORDED: "work launched before the recording",
+    Cause.UNRECORDED: "work without rows",
     Cause.DEVICE_LATENCY: "launch latency, queued work",
     Cause.COMPILATION: "compilation",
     Cause.FIRST_USE: "first use of the device",
@@ -122,7 +122,7 @@ CAUSE_TEXT = {
     Cause.UNKNOWN: "unknown",
 }
 CAUSE_CLAUSE = {
-    Cause.UNRECORDED: "or at work from before the recording, which has no rows",
+    Cause.UNRECORDED: "or at work that has no rows",
     Cause.DEVICE_LATENCY: "between queued kernels",
     Cause.COMPILATION: "while graphs were compiled",
     Cause.FIRST_USE: "while the host set the device up",

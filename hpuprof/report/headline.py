@@ -125,24 +125,26 @@ def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankParti
     said = f"{_WORDS[bound.kind]}: "
     waiting = values["collective_wait_fraction"] or 0.0
     waits = f", {_percent(waiting)} of the step waiting for other ranks" if waiting >= UNEXPLAINED else ""
+    unseen = values[IDLE[Cause.UNRECORDED]] or 0.0
+    lacks = f" ({_percent(unseen)} is not recorded)" if unseen >= UNEXPLAINED else ""
     busy = f"the device was busy {_percent(values['device_busy_fraction'])}"
     cause = bound.top_cause
     if bound.kind == "communication" and (values["exposed_communication_fraction"] or 0) >= EXPOSED_COMMUNICATION:
         exposed = _percent(values["exposed_communication_fraction"])
-        sentence = f"{said}for {exposed} of the step, communication ran without compute{waits}; {busy}"
+        sentence = f"{said}for {exposed} of the step, communication ran without compute{waits}; {busy}{lacks}"
         return sentence, ["device_busy_fraction", "exposed_communication_fraction"]
     if bound.kind == "copy":
         exposed = _percent(values["exposed_copy_fraction"])
-        sentence = f"{said}for {exposed} of the step, the device only copied; {busy}"
+        sentence = f"{said}for {exposed} of the step, the device only copied; {busy}{lacks}"
         return sentence, ["device_busy_fraction", "exposed_copy_fraction"]
     if bound.kind == "device":
         little = (values["device_idle_fraction"] or 0.0) < LITTLE_IDLE
         rest = "" if little or cause in (None, Cause.UNKNOWN) else f"; it was idle mostly {CAUSE_CLAUSE[cause]}"
-        return f"{said}{busy} of the step{rest}", ["device_busy_fraction", "device_idle_fraction"]
+        return f"{said}{busy} of the step{lacks}{rest}", ["device_busy_fraction", "device_idle_fraction"]
     if cause is None:
-        return f"{said}{busy} of the step", ["device_busy_fraction", "device_idle_fraction"]
+        return f"{said}{busy} of the step{lacks}", ["device_busy_fraction", "device_idle_fraction"]
     idle = f"the device sat idle {_percent(bound.top_cause_fraction)} of the step {CAUSE_CLAUSE[cause]}"
-    return f"{said}{idle}; it was busy {_percent(values['device_busy_fraction'])}{waits}", [
+    return f"{said}{idle}; it was busy {_percent(values['device_busy_fraction'])}{lacks}{waits}", [
         "device_busy_fraction",
         IDLE[cause],
     ]

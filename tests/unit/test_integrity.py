@@ -261,3 +261,74 @@ def test_a_copy_that_holds_the_host_and_has_no_row_has_lost_it(took, lost, tmp_p
     report = analyzed(out, tmp_path)
     assert codes(report) == ({"HP154"} if lost else set())
     assert left_out(report) == ([3] if lost else [])
+
+
+def test_what_the_device_did_behind_launches_without_rows_is_not_known(tmp_path):
+    """Nine of 48 rows in the middle of the only step: nobody idled, and the host is not to blame."""
+    report = analyzed(program(steps=1, keep=lambda _, i: not 12 <= i < 21), tmp_path)
+    idle = {row.cause: row.idle_ns for row in report.data.gap_causes}
+    assert idle["unrecorded"] == 180_000  # from the end of the row before them to the start of the next one
+    assert report.headline.bound == "device"
+    assert report.metrics["device_busy_fraction"].value < 0.8
+    assert "busy 78.0 % of the step (18.0 % is not recorded)" in report.headline.sentence
+
+
+def test_work_behind_launches_without_rows_at_the_end_is_not_known_either(tmp_path):
+    report = analyzed(program(keep=lambda step, i: i != 47), tmp_path)
+    idle = [row.idle_ns for row in report.data.gap_causes if row.cause == "unrecorded"]
+    assert idle == [28_000, *[41_000] * 7]  # until the wait behind it returns, and from the next launch to its row
+
+
+def test_a_few_lost_rows_that_leave_much_of_the_time_open_allow_no_conclusion(tmp_path):
+    out = TraceBuilder().step(0, 0, 1000)
+    for i in range(40):
+        out.host("aten::mm", 10 * i, 8).kernel("gemm", 10 * i + 5, 4, launch=10 * i + 2)
+    for i in range(4):
+        out.host("aten::bmm", 400 + 10 * i, 8).kernel("long", 405 + 140 * i, 138, launch=402 + 10 * i)
+        if i in (1, 2):
+            out.events.pop()
+    report = analyzed(out.host("cudaStreamSynchronize", 440, 555, cat="cuda_runtime"), tmp_path)
+    assert "for 28% of the used steps the device shows no rows behind launches" in report.headline.sentence
+    assert report.headline.bound == "unknown"
+
+
+@pytest.mark.parametrize("kept", [5, 3, 1])
+def test_steps_that_repeat_are_found_though_the_last_ones_lost_their_rows(kept, tmp_path):
+    """What runs once before them holds 45 % of the device's work, and most of it once rows are lost."""
+    out = TraceBuilder().host("aten::conv", 0, 15).kernel("search", 10, 980, launch=3)
+    for step in range(6):
+        for i, name in enumerate(("aten::zeros", "aten::mm", "aten::relu", "aten::sum")):
+            at = 1000 + 250 * step + 50 * i
+            out.host(name, at, 40)
+            if step <= kept:
+                out.kernel("k", at + 30, 49, launch=at + 5)
+            else:
+                out.host("cudaLaunchKernel", at + 5, 5, cat="cuda_runtime", correlation=90_000 + 4 * step + i)
+    report = analyzed(out, tmp_path)
+    assert report.data.files[0].step_source == "operator_period"
+
+
+@pytest.mark.parametrize(("took", "loads"), [(2000, True), (900, False)])
+def test_a_long_launch_that_lost_its_row_loads_a_kernel(took, loads, tmp_path):
+    out = TraceBuilder().step(0, 0, 3000)
+    for i in range(40):
+        at = 20 * i + (took if i > 20 else 0)
+        out.host("aten::mm", at, 15 + (took if i == 20 else 0)).kernel("gemm", at + 12, 4, launch=at + 3)
+        if i == 20:
+            out.events[-2:] = [{**out.events[-2], "dur": took}]
+    idle = {row.cause: row.idle_ns for row in analyzed(out, tmp_path).data.gap_causes}
+    assert ("first_use" in idle) == loads
+    assert idle["first_use" if loads else "operator_launch"] >= 0.9 * 1000 * took
+
+
+@pytest.mark.parametrize(("shown", "code"), [(True, set()), (False, {"HP106"})])
+def test_a_wait_behind_a_copy_without_a_row_has_lost_it(shown, code, tmp_path):
+    out = TraceBuilder()
+    for step in range(5):
+        at = 10_000.0 * step
+        out.step(step, at, 10_000).host("aten::mm", at, 50).kernel("gemm", at + 30, 4000, launch=at + 10)
+        out.host("cudaMemcpyAsync", at + 60, 5, cat="cuda_runtime", correlation=1000 + step)
+        if shown:
+            out.device("Memcpy HtoD (Pinned -> Device)", at + 4030, 5000, cat="gpu_memcpy", correlation=1000 + step)
+        out.host("cudaStreamSynchronize", at + 70, 8970, cat="cuda_runtime")
+    assert codes(analyzed(out, tmp_path)) == code
