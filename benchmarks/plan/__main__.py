@@ -88,7 +88,7 @@ class World:
     def edits(self, report: Report) -> dict[str, Edit]:
         """Return the remedies that it can be done to, as the report's plan tells to do them."""
         luck = Luck.draw(random.Random(f"luck {self.seed}"))
-        found = dict(remedies(self.step, luck, self.machine, self.now, _captured(report)))
+        found = dict(remedies(self.step, luck, self.machine, self.now, captured(report)))
         if self.case is None:
             return found
         del found["graphs"]  # what they capture of a wasteful step is not modeled
@@ -188,7 +188,7 @@ def score_case(world: World, *, told: bool) -> Iterator[Row]:
             yield from judge.lines(both, before, PAIRS)
 
 
-def _captured(report: Report) -> str:
+def captured(report: Report) -> str:
     """Return what the world captures where graph mode's verdict is followed."""
     graph = report.graph_mode
     if graph.options and graph.options[0].drops_sync:  # the recommended one stands first

@@ -27,7 +27,7 @@ from benchmarks.world.program import Step
 from benchmarks.world.trace import Source, cuda_trace
 from benchmarks.world.training import build
 
-from .__main__ import SLOW_LOADER_NS, Judge
+from .__main__ import SLOW_LOADER_NS, Judge, captured
 from .edits import Luck, remedies
 from .score import LINES, Row, paired, shares, table
 
@@ -59,12 +59,12 @@ class Job:
         traces = [cuda_trace(run, machine, Source(r, len(seen)), f"{seed} trace {r}") for r, run in enumerate(seen)]
         return cls(seed, steps, machine, traces)
 
-    @cached_property
-    def edits(self) -> dict[str, Edit]:
-        """The remedies that some rank has a place for, but graphs."""
+    def edits(self, captured: str) -> dict[str, Edit]:
+        """Return the remedies that some rank has a place for; `captured`: what graphs capture."""
         luck = Luck.draw(random.Random(f"luck {self.seed}"))
-        of_rank = [dict(remedies(step, luck, self.machine, self.now, "step")) for step in self.steps]
-        names = dict.fromkeys(name for found in of_rank for name in found if name != "graphs")
+        of_rank = [dict(remedies(step, luck, self.machine, self.now, captured)) for step in self.steps]
+        names = dict.fromkeys(name for found in of_rank for name in found)
+        names["graphs"] = names.pop("graphs")  # they capture what others left
 
         def on_all(name: str, steps: Steps) -> Steps:
             return tuple(
@@ -105,11 +105,11 @@ def score_job(job: Job, *, told: bool) -> Iterator[Row]:
     rows = report.data.plan
     if all(row.alone_ns is None for row in rows):
         return
-    judge = Judge(job, job.edits, {})
+    judge = Judge(job, job.edits(captured(report)), {})
     before = next((row.before_ns for row in rows if row.order == 1), None) or report.graph_mode.base_step_ns or job.now
     yield from judge.alone(rows, before)
     yield from judge.lines(rows, before, LINES)
-    for name in job.edits.keys() - {row.remedy for row in rows if row.alone_ns is not None}:
+    for name in judge.edits.keys() - {"graphs", *(row.remedy for row in rows if row.alone_ns is not None)}:
         yield judge.row([name], name, before, before, (0.0, 0.0))
 
 

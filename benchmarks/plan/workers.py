@@ -25,7 +25,7 @@ from benchmarks.world.program import Op, Step
 from benchmarks.world.trace import Source, cuda_trace
 from benchmarks.world.training import build
 
-from .__main__ import ROUNDS, SINGLE, _captured
+from .__main__ import ROUNDS, SINGLE, captured
 
 HAND_OVER = (4.7, 6.1)
 """Powers of ten [ns]."""
@@ -92,7 +92,7 @@ def score(seed: int, *, told: bool, queue: bool) -> Said | None:
     graph = report.graph_mode
     if graph.step_time_ns is None:
         return None
-    true = _played(in_mode(step, _captured(report), machine), machine, seed)
+    true = _played(in_mode(step, captured(report), machine), machine, seed)
     base = graph.base_step_ns or now
     scale = now / base  # gains count from the step time that was said
     said, low, high = (scale * x for x in (graph.step_time_ns.median, graph.step_time_ns.low, graph.step_time_ns.high))

@@ -118,6 +118,9 @@ class RankFixes(msgspec.Struct, frozen=True):
     rows: list[PlanRow]
     alone: list[ChangedStep]  # one for each row
     together: ChangedStep | None = None  # all that can be done at once, or that are wished for
+    captured: str = ""  # a region, empty: none can be captured
+    graphed: list[ChangedStep] = msgspec.field(default_factory=list)
+    """Steps with that region as graphs: with no fix, with each, and with all that can be done at once."""
     wished: list[str] = msgspec.field(default_factory=list)  # the only ones to make; empty: all
 
 

@@ -6,16 +6,17 @@ them up. So each fix is played on all ranks at once, at the costs of profiling a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 
 from hpuprof.graph_mode.job import Job
 from hpuprof.graph_mode.joint import Joint
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, median
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.plan_rows import PlanRow
+from hpuprof.model.plan_rows import PlanRow, RankFixes
 from hpuprof.model.prediction import ChangedStep, CollectiveSkeleton, Interval
 from hpuprof.what_if.joint_points import on_path
 from hpuprof.what_if.pricing import between, outcomes
@@ -34,6 +35,23 @@ class JobPrice(Struct, frozen=True):
     row: PlanRow
 
 
+class Graphed(Struct, frozen=True):
+    """Which share of a step as graphs is left with a fix, too, by its name, and with all that can be made at once."""
+
+    region: str
+    single: Mapping[str, float]
+    every: float | None
+
+    def left(self, names: Collection[str]) -> float:
+        """Return the share that is left with some of the fixes: with one or with all as played, others in between."""
+        saved = {name: -math.log(share) for name, share in self.single.items()}
+        mine = [saved[name] for name in names if name in saved]
+        whole = sum(saved.values())
+        several = len(mine) > 1 and self.every is not None and whole > 0.0
+        overlap = -math.log(self.every) / whole if several and self.every is not None else 1.0
+        return math.exp(-min(sum(mine), max([*mine, sum(mine) * overlap], default=0.0)))
+
+
 class JobPrices(Struct, frozen=True):
     """The fixes of a job, by name, and what those that can be made at once save together [ns]."""
 
@@ -43,6 +61,7 @@ class JobPrices(Struct, frozen=True):
     together: Interval | None
     names: frozenset[str]  # of those made at once
     wished: frozenset[str] = frozenset()  # the only ones to make; empty: all
+    graphed: Graphed | None = None  # what is left of steps as graphs
 
     @classmethod
     def of(cls, parts: Sequence[RankPartial]) -> JobPrices | None:
@@ -69,9 +88,8 @@ class JobPrices(Struct, frozen=True):
         every = played.saved([one.together for one in fixes])
         done = frozenset(name for one in fixes if one.together is not None for name in one.together.names)
         known = interval(job.of_other_runs(job.base_samples)) if job.lead.base == "profiled" else None
-        return cls(
-            job.base_ns, known, alone, None if every is None else interval(every), done, frozenset(fixes[0].wished)
-        )
+        together = None if every is None else interval(every)
+        return cls(job.base_ns, known, alone, together, done, frozenset(fixes[0].wished), played.graphed(fixes))
 
 
 class _Played(Struct, frozen=True, eq=False):
@@ -106,6 +124,26 @@ class _Played(Struct, frozen=True, eq=False):
         after = between(levels, level, lambda outcome, mine: times[outcome][mine]) if many else times[levels[0]]
         saved: Floats = self.base * np.minimum((1.0 - after / np.maximum(self.now, 1.0)) * error, 1.0)
         return saved
+
+    def graphed(self, fixes: Sequence[RankFixes]) -> Graphed | None:
+        """Play the ranks' steps as graphs with fixes; None where they capture other regions, or do not fit together."""
+        of_rank = [{tuple(step.names): step.skeletons[0] for step in one.graphed} for one in fixes]
+        if len({one.captured for one in fixes}) > 1 or not all(() in found for found in of_rank):
+            return None
+
+        def left(names: Sequence[Sequence[str]]) -> float | None:
+            steps = [found.get(tuple(mine), found[()]) for found, mine in zip(of_rank, names, strict=True)]
+            times = self.joint.along_the_cost(steps)
+            return None if times is None else max(float(median(times)), 1.0)
+
+        alone = left([()] * len(fixes))
+        if alone is None:
+            return None
+        names = dict.fromkeys(mine[0] for found in of_rank for mine in found if len(mine) == 1)
+        single = {name: left([(name,)] * len(fixes)) for name in names}
+        every = left([one.together.names if one.together is not None else () for one in fixes])
+        shares = {name: min(1.0, then / alone) for name, then in single.items() if then is not None}
+        return Graphed(fixes[0].captured, shares, None if every is None else min(1.0, every / alone))
 
 
 def _at(level: float, step: ChangedStep | None) -> list[CollectiveSkeleton]:

@@ -19,6 +19,10 @@ from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.pricing import LEVELS, Models, remembering, with_changes
 from hpuprof.what_if.step_model import StepModel
 
+Made = tuple[Remedy, Change]
+LARGEST = ("step", "forward+backward", "model")
+"""Regions to capture, the largest first."""
+MIDDLE = LEVELS[1:2]
 BY_OTHERS = ("graphs",)
 """Fixes that all ranks together have a price for already: graph mode's verdict."""
 
@@ -32,19 +36,41 @@ def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) ->
     if not model.collectives.chosen:
         return None
     models = remembering(model)
-    rows, alone, chosen = [], list[ChangedStep](), list[tuple[Remedy, Change]]()
+    rows, alone, found, chosen = [], list[ChangedStep](), list[Made](), list[Made]()
     for remedy, change in _widest(situation):
         step = _step(model, models, [remedy.name], [change])
         if step is None:
             continue
         rows.append(row_of(remedy, change, situation, family))
         alone.append(step)
+        found.append((remedy, change))
         mine = remedy.name in wished if wished else remedy.effort < Effort.NUMERICS
         if mine and not any(_excluded(remedy, change, *one) for one in chosen):
             chosen.append((remedy, change))
     names = [remedy.name for remedy, _ in chosen]
     together = _step(model, models, names, [change for _, change in chosen]) if chosen else None
-    return RankFixes(rows, alone, together, list(wished))
+    return RankFixes(rows, alone, together, *_graphed(situation, models, found, chosen), list(wished))
+
+
+def _graphed(
+    situation: Situation, models: Models, found: Sequence[Made], chosen: Sequence[Made]
+) -> tuple[str, list[ChangedStep]]:
+    """Return the largest region that can be captured, and the steps with it as graphs, with fixes.
+
+    With none, with each that was found, and with all that were chosen; they are played at the middle outcome, as what
+    counts is which share of a step as graphs a fix saves.
+    """
+    options = situation.captures.items()
+    captures = {key.region: edit for key, edit in options if not (key.drops_sync or key.asynchronous)}
+    region = next((name for name in LARGEST if name in captures), "")
+    if not region:
+        return "", []
+    graphs = Change("", None, captures[region], last=True)
+    steps = []
+    for made in ((), *((one,) for one in found), *([chosen] if len(chosen) > 1 else [])):
+        names, changes = [remedy.name for remedy, _ in made], [change for _, change in made]
+        steps.append(_step(situation.model, models, names, [*changes, graphs], MIDDLE))
+    return region, [step for step in steps if step is not None]
 
 
 def _widest(situation: Situation) -> Iterator[tuple[Remedy, Change]]:
@@ -64,9 +90,11 @@ def _excluded(remedy: Remedy, change: Change, other: Remedy, taken: Change) -> b
     return named or change.shares(taken)
 
 
-def _step(model: StepModel, models: Models, names: list[str], changes: Sequence[Change]) -> ChangedStep | None:
+def _step(
+    model: StepModel, models: Models, names: list[str], changes: Sequence[Change], levels: Sequence[float] = LEVELS
+) -> ChangedStep | None:
     """Return the steps with changes at each outcome; None if work would wait for itself."""
-    levels = LEVELS if any(change.uncertain for change in changes) else LEVELS[:1]
+    levels = levels if any(change.uncertain for change in changes) else levels[:1]
     try:
         found = [model.along_the_cost(with_changes(models, changes, level).schedule) for level in levels]
     except CrosswiseError:

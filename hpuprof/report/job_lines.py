@@ -1,11 +1,13 @@
 """The plan of a job whose ranks were played together with each fix: which lines, in which order, and what they save.
 
 What a line saves alone is played, and what all of them save that can be made at once. The first line saves what it
-saves alone; the others share what is left of the whole as they do alone.
+saves alone; the others share what is left of the whole as they do alone. What lines save of steps that run as graphs is
+played apart: graphs leave little of the host's work to save.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -14,12 +16,13 @@ from hpuprof.graph_mode.verdict import SURE, WORTH_TRYING
 from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.planning.greedy import MOST, SHOWN, WORTH, columns
-from hpuprof.planning.job_prices import JobPrices
+from hpuprof.planning.job_prices import Graphed, JobPrices
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedies.graphs import clearing, place_of
 from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort, weight_of, worth
 
 GRAPHS = "graphs"
+_READS, _OPTIMIZER = ("read_backs", "synchronisation"), ("fused_optimizer", "parameter_groups")
 _REMEDIES = {remedy.name: remedy for remedy in REMEDIES}
 
 
@@ -50,10 +53,11 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
     else:
         clears = clearing(graph.options[0]) if graph.options else ()
         lines = _chosen(left, now, blocked=graph.verdict == "not yet", clears=clears)
-    priced = list(_priced(lines, prices))
+    as_graphs = _as_graphs(prices, graph)
+    priced = list(_priced(lines, prices, as_graphs))
     while not wished and (small := {row.remedy for row in priced[1:] if (row.gain_ns or 0.0) < WORTH * now}):
         lines = [row for row in lines if row.remedy not in small]
-        priced = list(_priced(lines, prices))
+        priced = list(_priced(lines, prices, as_graphs))
     rest = [row for row in left if row not in lines]
     reason = "not_chosen" if wished else "adds_nothing" if lines else "may_lose"
     return [
@@ -122,8 +126,8 @@ def _excludes(row: PlanRow) -> tuple[str, ...]:
     return remedy.excludes if remedy is not None else ()
 
 
-def _priced(lines: Sequence[PlanRow], prices: JobPrices) -> Iterator[PlanRow]:
-    """Yield the lines with what each saves after those above it."""
+def _priced(lines: Sequence[PlanRow], prices: JobPrices, as_graphs: Graphed | None) -> Iterator[PlanRow]:
+    """Yield the lines with what each saves after those above it; `as_graphs`: what they save of steps as graphs."""
     if not lines:
         return
     now = prices.now
@@ -132,17 +136,52 @@ def _priced(lines: Sequence[PlanRow], prices: JobPrices) -> Iterator[PlanRow]:
     shared = [row for row in lines[1:] if row.remedy in prices.names]
     whole = sum((row.alone_ns or 0.0) for row in shared)
     left = _rest(prices, lines[0], shared, now)
-    above = first
+    above, done = first, [lines[0]]
     for order, row in enumerate(lines[1:], 2):
         alone, part = _alone(row), (above.after_ns or 0.0) / now
-        if row in shared and whole > 0.0:
+        if as_graphs is not None and any(one.remedy == GRAPHS for one in (row, *done)):
+            gain = _of_graphs(row, done, above, as_graphs, now)
+        elif row in shared and whole > 0.0:
             gain = left.times((row.alone_ns or 0.0) / whole)
         else:
             gain = alone.times(part)
         ends = (above.after_low_ns or 0.0, gain.high), (above.after_ns or 0.0, gain.median)
         low, middle, high = (max(0.0, then - ns) for then, ns in (*ends, (above.after_high_ns or 0.0, gain.low)))
         above = next_line(row, order, above, Interval(low=low, median=middle, high=high), gain)
+        done.append(row)
         yield above
+
+
+def _as_graphs(prices: JobPrices, graph: GraphMode) -> Graphed | None:
+    """Return what fixes save of steps as the verdict's graphs; None where that was not played.
+
+    A region without the optimizer leaves its launches as they are, and is otherwise taken for the step that was played.
+    """
+    found = prices.graphed
+    if found is None or not graph.options:
+        return None
+    apart = [*(_READS if graph.options[0].drops_sync else ())]  # the verdict's price is without them
+    if found.region == "step" != graph.region:
+        apart += _OPTIMIZER
+    return replace(found, single={name: share for name, share in found.single.items() if name not in apart})
+
+
+def _of_graphs(row: PlanRow, done: Sequence[PlanRow], above: PlanRow, as_graphs: Graphed, now: float) -> Interval:
+    """Return what a line saves after those above it where it or one of them is the graphs [ns].
+
+    What fixes leave of steps as graphs is known as shares; a line that was not played with them saves its share alone.
+    """
+    alone, left, names = _alone(row), above.after_ns or 0.0, [one.remedy for one in done]
+    kept = 1.0 - alone.median / now
+    if row.remedy == GRAPHS:
+        others = [1.0 - (one.alone_ns or 0.0) / now for one in done if one.remedy not in as_graphs.single]
+        then = now * kept * as_graphs.left(names) * math.prod(others)
+    elif row.remedy in as_graphs.single:
+        then = left * as_graphs.left([*names, row.remedy]) / as_graphs.left(names)
+    else:
+        then = left * kept
+    saved = max(0.0, left - then)
+    return alone.times(saved / alone.median) if alone.median > 0.0 else Interval(low=0.0, median=0.0, high=0.0)
 
 
 def _rest(prices: JobPrices, first: PlanRow, shared: Sequence[PlanRow], now: float) -> Interval:

@@ -10,7 +10,7 @@ import pytest
 import hpuprof
 from hpuprof.model.plan_rows import PlanRow, RankFixes
 from hpuprof.model.prediction import GraphMode, GraphOption, Interval
-from hpuprof.planning.job_prices import JobPrice, JobPrices
+from hpuprof.planning.job_prices import Graphed, JobPrice, JobPrices
 from hpuprof.report.job_lines import lines_of
 from hpuprof.report.job_plan import _with_hidden
 
@@ -163,3 +163,50 @@ def test_fixes_after_graphs_share_their_part_of_what_is_left(graph):
 def test_graphs_that_do_not_help_are_no_row(graph):
     told = msgspec.structs.replace(graph, verdict="no", step_time_ns=Interval(low=390, median=400, high=410))
     assert "graphs" not in {r.remedy for r in lines_of(job(None, price("read_backs", 80, 90, 100)), [], told)}
+
+
+def as_graphs(graph: GraphMode, region: str = "step", *, drops_sync: bool = False) -> GraphMode:
+    """Graphs bring 1000 ns down to 400."""
+    option = msgspec.structs.replace(OPTION, blocked_by=[], region=region, drops_sync=drops_sync)
+    known = {"verdict": "yes", "region": region, "api": "torch.cuda.graph", "options": [option], "speedup": None}
+    return msgspec.structs.replace(
+        graph, step_time_ns=Interval(low=390, median=400, high=410), probability_gain=1.0, **known
+    )
+
+
+def gains(prices: JobPrices, graph: GraphMode) -> dict[str, float]:
+    return {r.remedy: round(r.gain_ns) for r in lines_of(prices, [], graph) if r.order}
+
+
+FIXES = (price("data_loading", 200, 200, 200), price("fused_optimizer", 250, 250, 250))
+
+
+def test_fixes_after_graphs_save_what_they_were_played_to_save_of_them(graph):
+    """Of 400 ns as graphs, the loader's 200 go, and of the optimizer's host nothing is left: 4 ns, no line."""
+    played = Graphed("step", {"data_loading": 0.5, "fused_optimizer": 0.99}, 0.49)
+    prices = msgspec.structs.replace(job((440, 440, 440), *FIXES), graphed=played)
+    assert gains(prices, as_graphs(graph)) == {"graphs": 600, "data_loading": 200}
+
+
+def test_two_fixes_after_graphs_save_together_what_was_played(graph):
+    played = Graphed("step", {"data_loading": 0.5, "fused_optimizer": 0.5}, 0.4)
+    prices = msgspec.structs.replace(job((440, 440, 440), *FIXES), graphed=played)
+    found = gains(prices, as_graphs(graph))
+    assert list(found) == ["graphs", "fused_optimizer", "data_loading"]
+    assert (found["fused_optimizer"], found["data_loading"]) == (200, 40)
+
+
+def test_graphs_after_a_fix_leave_what_was_played_with_both(graph):
+    """The loader comes first; with it, steps as graphs take 0.6 of the 400 ns without it."""
+    loader = price("data_loading", 700, 700, 700)
+    prices = msgspec.structs.replace(job((700, 700, 700), loader), graphed=Graphed("step", {"data_loading": 0.6}, None))
+    assert gains(prices, as_graphs(graph)) == {"data_loading": 700, "graphs": 60}
+
+
+def test_what_graphs_leave_alone_or_already_take_away_is_not_counted_twice(graph):
+    """Graphs of the model leave the optimizer as it is; those without the reads have their price without them."""
+    played = Graphed("step", {"read_backs": 0.5, "fused_optimizer": 1.0}, 0.5)
+    prices = job((440, 440, 440), price("read_backs", 200, 200, 200), FIXES[1])
+    prices = msgspec.structs.replace(prices, graphed=played)
+    assert gains(prices, as_graphs(graph, "model")) == {"graphs": 600, "fused_optimizer": 100, "read_backs": 150}
+    assert gains(prices, as_graphs(graph, drops_sync=True)) == {"graphs": 600, "read_backs": 80}

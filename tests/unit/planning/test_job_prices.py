@@ -155,3 +155,18 @@ def test_steps_unlike_the_others_stand_for_their_mean(tmp_path):
     assert report.graph_mode.together_error == pytest.approx(0.0, abs=0.02)
     assert report.graph_mode.base_step_ns > 0.6 * np.mean(walls)
     assert read_of(report).alone_ns == pytest.approx(200_000 * np.mean(walls) / np.mean(walls[4:7]), rel=0.03)
+
+
+def test_graphs_and_a_fix_of_one_rank_leave_what_graphs_leave_without_its_place(tmp_path):
+    """Rank 1 reads for 200 µs before the all-reduce: without it and as graphs, the job takes what it takes without."""
+    with_reads, without = (tmp_path / name for name in ("with", "without"))
+    for folder in (with_reads, without):
+        folder.mkdir()
+    both = analyzed(job({1: 200.0}, {}), with_reads)
+    lines = {row.remedy: row for row in both.data.plan if row.order}
+    assert {"graphs", "read_backs"} <= lines.keys()
+    last = max(lines.values(), key=lambda row: row.order or 0)
+    clean = analyzed(job({}, {}), without)
+    alone = next(row for row in clean.data.plan if row.order == 1)
+    assert alone.remedy == "graphs"
+    assert last.after_ns == pytest.approx(alone.after_ns, rel=0.1)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hpuprof.graph_mode.candidates import OptionKey
 from hpuprof.planning import rank_fixes as module
 from hpuprof.planning.rank_fixes import rank_fixes
 from hpuprof.planning.remedy import Effort, Remedy
@@ -44,12 +45,13 @@ def remedy(name: str, *changes: Change, effort: Effort = Effort.ARGUMENT, **more
 
 @pytest.fixture
 def fixes(monkeypatch):
-    def of(*remedies: Remedy, wished: Sequence[str] = (), collectives: int = 1):
+    def of(*remedies: Remedy, wished: Sequence[str] = (), collectives: int = 1, captures: Sequence[OptionKey] = ()):
         found = [(one, change) for one in remedies for change in one.find(None)]
         chosen = SimpleNamespace(chosen={1: np.arange(collectives)} if collectives else {})
         model = Steps(schedule=(), collectives=chosen)
         monkeypatch.setattr(module, "changes_in", lambda _: found)
-        return rank_fixes(SimpleNamespace(model=model, place=lambda *_: NOWHERE), "cuda", wished)
+        edits = {key: change(f"{key.region} as graphs").edit for key in captures}
+        return rank_fixes(SimpleNamespace(model=model, place=lambda *_: NOWHERE, captures=edits), "cuda", wished)
 
     return of
 
@@ -120,3 +122,29 @@ def test_work_that_would_wait_for_itself_is_no_fix(fixes):
 
 def test_a_rank_that_meets_no_others_has_none(fixes):
     assert fixes(remedy("a", change("a")), collectives=0) is None
+
+
+def test_steps_as_graphs_are_made_with_no_fix_with_each_and_with_all_at_once(fixes):
+    """Graphs capture what fixes left, at the middle outcome where there are several; what drops waits is another's."""
+    captures = [
+        OptionKey("step", drops_sync=True, asynchronous=False),
+        OptionKey("model", drops_sync=False, asynchronous=False),
+        OptionKey("forward+backward", drops_sync=False, asynchronous=False),
+        OptionKey("step", drops_sync=False, asynchronous=True),
+    ]
+    unsure, numerics = remedy("a", change("x", uncertain=True)), remedy("n", change("z"), effort=Effort.NUMERICS)
+    found = fixes(unsure, remedy("b", change("y")), numerics, captures=captures)
+    graphs = "forward+backward as graphs"
+    assert found.captured == "forward+backward"
+    assert {tuple(step.names): step.skeletons for step in found.graphed} == {
+        (): [((graphs, 0.0),)],
+        ("a",): [(("x", 0.5), (graphs, 0.5))],
+        ("b",): [(("y", 0.0), (graphs, 0.0))],
+        ("n",): [(("z", 0.0), (graphs, 0.0))],
+        ("a", "b"): [(("x", 0.5), ("y", 0.5), (graphs, 0.5))],
+    }
+
+
+def test_what_cannot_be_captured_is_not_played_as_graphs(fixes):
+    found = fixes(remedy("a", change("x")))
+    assert (found.captured, found.graphed) == ("", [])
