@@ -17,6 +17,7 @@ from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.planning.greedy import MOST, SHOWN, WORTH, columns
 from hpuprof.planning.job_prices import Graphed, JobPrices
+from hpuprof.planning.rank_fixes import LARGEST
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.planning.remedies.graphs import clearing, place_of
 from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort, weight_of, worth
@@ -155,10 +156,11 @@ def _priced(lines: Sequence[PlanRow], prices: JobPrices, as_graphs: Graphed | No
 def _as_graphs(prices: JobPrices, graph: GraphMode) -> Graphed | None:
     """Return what fixes save of steps as the verdict's graphs; None where that was not played.
 
-    A region without the optimizer leaves its launches as they are, and is otherwise taken for the step that was played.
+    A region without the optimizer leaves its launches as they are, and is otherwise taken for the step that was played;
+    a part of the model is not.
     """
     found = prices.graphed
-    if found is None or not graph.options:
+    if found is None or not graph.options or graph.region not in (found.region, *LARGEST):
         return None
     apart = [*(_READS if graph.options[0].drops_sync else ())]  # the verdict's price is without them
     if found.region == "step" != graph.region:

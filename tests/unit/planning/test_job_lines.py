@@ -210,3 +210,11 @@ def test_what_graphs_leave_alone_or_already_take_away_is_not_counted_twice(graph
     prices = msgspec.structs.replace(prices, graphed=played)
     assert gains(prices, as_graphs(graph, "model")) == {"graphs": 600, "fused_optimizer": 100, "read_backs": 150}
     assert gains(prices, as_graphs(graph, drops_sync=True)) == {"graphs": 600, "read_backs": 80}
+
+
+@pytest.mark.parametrize(("region", "saved"), [("optimizer", 80), ("module:Head_0", 80), ("forward+backward", 200)])
+def test_graphs_of_a_part_of_the_model_are_not_taken_for_those_that_were_played(graph, region, saved):
+    """The loader saves a fifth of what they leave, as alone, and half of what graphs of the whole step leave."""
+    played = Graphed("step", {"data_loading": 0.5}, None)
+    prices = msgspec.structs.replace(job((200, 200, 200), FIXES[0]), graphed=played)
+    assert gains(prices, as_graphs(graph, region)) == {"graphs": 600, "data_loading": saved}
