@@ -121,6 +121,7 @@ class RankFixes(msgspec.Struct, frozen=True):
     captured: str = ""  # a region, empty: none can be captured
     graphed: list[ChangedStep] = msgspec.field(default_factory=list)
     """Steps with that region as graphs: with no fix, with each, and with all that can be done at once."""
+    apart: list[tuple[str, str]] = msgspec.field(default_factory=list)  # fixes of the same calls: one or the other
     wished: list[str] = msgspec.field(default_factory=list)  # the only ones to make; empty: all
 
 

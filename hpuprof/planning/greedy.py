@@ -266,11 +266,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         while len(taken) < MOST:
             done = [p.change for p in taken]
             open_ones = [
-                p
-                for p in self.priced
-                if p not in taken
-                and not any(p.change.shares(change) for change in done)
-                and not any(p.remedy.name in t.remedy.excludes or t.remedy.name in p.remedy.excludes for t in taken)
+                p for p in self.priced if p not in taken and not any(p.change.shares(change) for change in done)
             ]
             gains = list(self._tried(open_ones, done, few, share))
             # What costs time by itself waits until nothing else is left.

@@ -62,6 +62,7 @@ class JobPrices(Struct, frozen=True):
     names: frozenset[str]  # of those made at once
     wished: frozenset[str] = frozenset()  # the only ones to make; empty: all
     graphed: Graphed | None = None  # what is left of steps as graphs
+    apart: frozenset[frozenset[str]] = frozenset()  # pairs of which only one can be made
 
     @classmethod
     def of(cls, parts: Sequence[RankPartial]) -> JobPrices | None:
@@ -89,7 +90,8 @@ class JobPrices(Struct, frozen=True):
         done = frozenset(name for one in fixes if one.together is not None for name in one.together.names)
         known = interval(job.of_other_runs(job.base_samples)) if job.lead.base == "profiled" else None
         together = None if every is None else interval(every)
-        return cls(job.base_ns, known, alone, together, done, frozenset(fixes[0].wished), played.graphed(fixes))
+        apart = frozenset(frozenset(pair) for one in fixes for pair in one.apart)
+        return cls(job.base_ns, known, alone, together, done, frozenset(fixes[0].wished), played.graphed(fixes), apart)
 
 
 class _Played(Struct, frozen=True, eq=False):

@@ -7,7 +7,7 @@ ranks are played with it. A rank finds its fixes and what each makes of its step
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import combinations, groupby
 
 from hpuprof.model.plan_rows import PlanRow, RankFixes
 from hpuprof.model.prediction import ChangedStep
@@ -45,11 +45,12 @@ def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) ->
         alone.append(step)
         found.append((remedy, change))
         mine = remedy.name in wished if wished else remedy.effort < Effort.NUMERICS
-        if mine and not any(_excluded(remedy, change, *one) for one in chosen):
+        if mine and not any(change.shares(taken) for _, taken in chosen):
             chosen.append((remedy, change))
     names = [remedy.name for remedy, _ in chosen]
     together = _step(model, models, names, [change for _, change in chosen]) if chosen else None
-    return RankFixes(rows, alone, together, *_graphed(situation, models, found, chosen), list(wished))
+    apart = [(one.name, other.name) for (one, a), (other, b) in combinations(found, 2) if a.shares(b)]
+    return RankFixes(rows, alone, together, *_graphed(situation, models, found, chosen), apart, list(wished))
 
 
 def _graphed(
@@ -82,12 +83,6 @@ def _widest(situation: Situation) -> Iterator[tuple[Remedy, Change]]:
     ]
     for _, mine in groupby(found, key=lambda one: one[0].name):
         yield max(mine, key=lambda one: 0 if one[1].touches is None else int(one[1].touches.sum()))
-
-
-def _excluded(remedy: Remedy, change: Change, other: Remedy, taken: Change) -> bool:
-    """Tell whether two changes cannot be made both."""
-    named = other.name in remedy.excludes or remedy.name in other.excludes
-    return named or change.shares(taken)
 
 
 def _step(

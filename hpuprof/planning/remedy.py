@@ -74,7 +74,6 @@ class Remedy(Struct, frozen=True, kw_only=True):
     by_recipe: bool = False
     absent: Callable[[Situation], tuple[str, ...]] | None = None
     bounds: tuple[str, ...] = ()
-    excludes: tuple[str, ...] = ()
     mends: tuple[str, ...] = ()
     find: Callable[[Situation], Iterator[Change]]
 

@@ -8,7 +8,7 @@ played apart: graphs leave little of the host's work to save.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -53,7 +53,7 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
         lines = sorted((row for row in left if row.remedy in wished), key=value_of, reverse=True)
     else:
         clears = clearing(graph.options[0]) if graph.options else ()
-        lines = _chosen(left, now, blocked=graph.verdict == "not yet", clears=clears)
+        lines = _chosen(left, now, prices.apart, blocked=graph.verdict == "not yet", clears=clears)
     as_graphs = _as_graphs(prices, graph)
     priced = list(_priced(lines, prices, as_graphs))
     while not wished and (small := {row.remedy for row in priced[1:] if (row.gain_ns or 0.0) < WORTH * now}):
@@ -98,14 +98,19 @@ def gained_by_graphs(graph: GraphMode, now: float, then: Interval) -> Interval:
     return Interval(low=low, median=min(max(now - then.median, low), high), high=high)
 
 
-def _chosen(rows: Sequence[PlanRow], now: float, *, blocked: bool, clears: Sequence[str]) -> list[PlanRow]:
-    """Return the lines of the plan by worth; what clears the way of graphs comes before, what may lose not first."""
+def _chosen(
+    rows: Sequence[PlanRow], now: float, apart: Collection[frozenset[str]], *, blocked: bool, clears: Sequence[str]
+) -> list[PlanRow]:
+    """Return the lines of the plan by worth; what clears the way of graphs comes before, what may lose not first.
+
+    `apart`: pairs of fixes of which only one can be a line.
+    """
     out: list[PlanRow] = []
     ordered = sorted(rows, key=lambda row: value_of(row, blocked=blocked and row.remedy == GRAPHS), reverse=True)
     at = next((i for i, row in enumerate(ordered) if row.remedy == GRAPHS), len(ordered))
     for row in [*ordered[:at], *sorted(ordered[at:], key=lambda row: row.remedy not in clears)]:
         sure = (row.alone_low_ns or 0.0) >= LOSS * now or (row.p_gain or 0.0) >= SURE
-        excluded = any(row.remedy in _excludes(other) or other.remedy in _excludes(row) for other in out)
+        excluded = any(frozenset((row.remedy, other.remedy)) in apart for other in out)
         if _much(row, now) and (out or sure) and not excluded and len(out) < MOST:
             out.append(row)
     return out
@@ -120,11 +125,6 @@ def value_of(row: PlanRow, *, blocked: bool = False) -> float:
 def _much(row: PlanRow, now: float) -> bool:
     """Whether it saves enough alone to be a line."""
     return (row.alone_ns or 0.0) >= WORTH * now
-
-
-def _excludes(row: PlanRow) -> tuple[str, ...]:
-    remedy = _REMEDIES.get(row.remedy)  # parts that are made faster are none
-    return remedy.excludes if remedy is not None else ()
 
 
 def _priced(lines: Sequence[PlanRow], prices: JobPrices, as_graphs: Graphed | None) -> Iterator[PlanRow]:

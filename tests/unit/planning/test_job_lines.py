@@ -218,3 +218,12 @@ def test_graphs_of_a_part_of_the_model_are_not_taken_for_those_that_were_played(
     played = Graphed("step", {"data_loading": 0.5}, None)
     prices = msgspec.structs.replace(job((200, 200, 200), FIXES[0]), graphed=played)
     assert gains(prices, as_graphs(graph, region)) == {"graphs": 600, "data_loading": saved}
+
+
+def test_of_two_fixes_of_the_same_calls_the_better_one_is_a_line(graph):
+    """Products in 16 bits are in 16 bits already: TF32 has nothing to do after that."""
+    halves, tf32 = price("lower_precision", 200, 200, 200), price("tf32", 100, 100, 100)
+    prices = job(None, halves, tf32)
+    assert list(gains(prices, graph)) == ["lower_precision", "tf32"]
+    apart = msgspec.structs.replace(prices, apart=frozenset({frozenset({"tf32", "lower_precision"})}))
+    assert gains(apart, graph) == {"lower_precision": 200}

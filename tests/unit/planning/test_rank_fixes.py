@@ -92,18 +92,13 @@ def test_what_is_made_at_once_changes_no_numerics_and_shares_no_calls(fixes):
         remedy("restructured", change("c", [3]), effort=Effort.RESTRUCTURING),
         remedy("numerics", change("d"), effort=Effort.NUMERICS),
         remedy("hardware", change("e"), effort=Effort.HARDWARE),
-        remedy("instead", change("f"), excludes=("a",)),
         remedy("left_out", change("g")),
     )
     assert [row.remedy for row in found.rows] == [
-        "a", "same_calls", "restructured", "numerics", "hardware", "instead", "left_out",
+        "a", "same_calls", "restructured", "numerics", "hardware", "left_out",
     ]  # fmt: skip
     assert found.together.names == ["a", "restructured", "left_out"]
-
-
-def test_one_that_is_excluded_by_name_the_other_way_round_is_left_out_too(fixes):
-    found = fixes(remedy("a", change("a"), excludes=("b",)), remedy("b", change("b")))
-    assert found.together.names == ["a"]
+    assert found.apart == [("a", "same_calls"), ("same_calls", "restructured")]
 
 
 def test_fixes_that_are_wished_for_are_made_whatever_they_ask(fixes):
