@@ -26,6 +26,10 @@ C = Cause
         (0.45, 0.0, {C.FIRST_USE: 0.49, C.PYTHON: 0.06}, True, "device", C.FIRST_USE),
         (0.43, 0.0, {C.FIRST_USE: 0.49, C.PYTHON: 0.08}, True, "host", C.FIRST_USE),
         (0.49, 0.0, {C.FIRST_USE: 0.51}, True, "host", C.FIRST_USE),
+        # What no rows show is neither the device's time nor idle.
+        (0.70, 0.0, {C.UNRECORDED: 0.20, C.PYTHON: 0.10}, True, "device", C.UNRECORDED),
+        (0.50, 0.0, {C.UNRECORDED: 0.30, C.PYTHON: 0.12, C.DEVICE_LATENCY: 0.08}, True, "host", C.PYTHON),
+        (0.50, 0.0, {C.UNRECORDED: 0.30, C.PYTHON: 0.08, C.DEVICE_LATENCY: 0.12}, True, "mixed", C.UNRECORDED),
         # Below, half of the idle time decides.
         (0.84, 0.0, {C.DATA_LOADER: 0.16}, True, "input", C.DATA_LOADER),
         (0.40, 0.0, {C.DATA_LOADER: 0.30, C.OPERATOR_LAUNCH: 0.30}, True, "input", C.DATA_LOADER),

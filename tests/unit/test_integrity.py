@@ -8,7 +8,9 @@ import pytest
 from builder import TraceBuilder
 
 import hpuprof
-from hpuprof.analysis.integrity import LOST
+from hpuprof.analysis.integrity import LOST, without_rows
+from hpuprof.analysis.links import link
+from hpuprof.ingest.read import read_trace
 from hpuprof.report.model import Report
 
 
@@ -332,3 +334,37 @@ def test_a_wait_behind_a_copy_without_a_row_has_lost_it(shown, code, tmp_path):
             out.device("Memcpy HtoD (Pinned -> Device)", at + 4030, 5000, cat="gpu_memcpy", correlation=1000 + step)
         out.host("cudaStreamSynchronize", at + 70, 8970, cat="cuda_runtime")
     assert codes(analyzed(out, tmp_path)) == code
+
+
+def lost_launches(out: TraceBuilder, folder: Path) -> int:
+    trace = read_trace(out.write(folder / "rank0.pt.trace.json"))
+    return len(without_rows(trace, link(trace).launch))
+
+
+@pytest.mark.parametrize(("captures", "lost"), [(False, 2), (True, 0)])
+def test_launches_without_rows_are_lost_unless_a_capture_records_them(captures, lost, tmp_path):
+    out = program(steps=1, keep=lambda _, i: i not in (7, 20))
+    if captures:
+        out.host("cudaStreamBeginCapture", 990, 2, cat="cuda_runtime")
+    assert lost_launches(out, tmp_path) == lost
+
+
+def test_steps_that_lack_little_are_judged_where_none_lacks_nothing(tmp_path):
+    """Of 48 launches steps lost 2, and two of them 15."""
+    report = analyzed(program(steps=7, keep=lambda step, i: i >= 15 if step in (3, 4) else i >= 2), tmp_path)
+    assert left_out(report) == [3, 4]
+
+
+def test_launches_before_the_only_step_say_nothing_of_where_its_rows_end(tmp_path):
+    out = TraceBuilder()
+    for i in range(60):
+        out.host("aten::mm", 10 * i, 8).kernel("gemm", 10 * i + 6, 2, launch=10 * i + 2)
+    out.step(0, 1000, 1000)
+    for i in range(48):
+        begin = 1000 + 20 * i
+        out.host("aten::mm", begin, 15).kernel("gemm", begin + 18, 20, launch=begin + 3)
+        if i >= 20:
+            out.events.pop()
+    report = analyzed(out, tmp_path)
+    assert "the step is judged up to the first of them" in report.headline.sentence
+    assert report.data.steps[0].wall_ns == pytest.approx(403_000, rel=0.05)

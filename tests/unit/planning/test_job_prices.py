@@ -13,7 +13,7 @@ from rank_traces import ALL_REDUCE, comm, header
 
 import hpuprof
 from hpuprof.model.plan_rows import PlanRow
-from hpuprof.planning.job_prices import JobPrices, _at, _Played
+from hpuprof.planning.job_prices import Graphed, JobPrices, _at, _Played
 from hpuprof.report.model import Report
 from hpuprof.what_if.pricing import outcomes
 from hpuprof.what_if.uncertainty import SAMPLES
@@ -170,3 +170,64 @@ def test_graphs_and_a_fix_of_one_rank_leave_what_graphs_leave_without_its_place(
     alone = next(row for row in clean.data.plan if row.order == 1)
     assert alone.remedy == "graphs"
     assert last.after_ns == pytest.approx(alone.after_ns, rel=0.1)
+
+
+class Meeting:
+    """Ranks that take as long as the slowest of their steps, which are numbers; None: they do not fit together."""
+
+    def along_the_cost(self, steps: Sequence[Sequence[float | None]]) -> np.ndarray | None:
+        times = [step for (step,) in steps]
+        return None if None in times else np.array([max(times), max(times), 2 * max(times)])
+
+
+def fixes_of(captured: str, *graphed: tuple[list[str], float | None], together: list[str] | None = None):
+    """What a rank's step takes as graphs with some fixes; a step that was not played with more outcomes than one."""
+    steps = [SimpleNamespace(names=names, skeletons=[[took], [1e9]]) for names, took in graphed]
+    return SimpleNamespace(
+        captured=captured, graphed=steps, together=together and SimpleNamespace(names=together), wished=[]
+    )
+
+
+def graphed(*fixes: SimpleNamespace) -> Graphed | None:
+    nothing = np.zeros(3)
+    return _Played(Meeting(), [], nothing, nothing).graphed(fixes)
+
+
+FIRST = fixes_of("step", ([], 400), (["a"], 200), (["b"], 300), (["a", "b"], 100), together=["a", "b"])
+
+
+def test_steps_as_graphs_are_played_with_each_fix_where_a_rank_has_a_place_for_it():
+    """The second rank has no place for `a`, and one for `c`, with which it takes longer."""
+    other = fixes_of("step", ([], 240), (["b"], 120), (["c"], 500), together=["b"])
+    found = graphed(FIRST, other)
+    assert (found.region, found.every) == ("step", 120 / 400)
+    assert found.single == {"a": 240 / 400, "b": 300 / 400, "c": 1.0}
+
+
+def test_a_rank_that_can_do_nothing_at_once_is_played_as_it_is():
+    assert graphed(FIRST, fixes_of("step", ([], 240))).every == 240 / 400
+    slower = fixes_of("step", ([], 240), (["b"], 800), together=["b"])
+    assert graphed(FIRST, slower).every == 1.0
+
+
+def test_what_does_not_fit_together_as_graphs_has_no_share():
+    other = fixes_of("step", ([], 240), (["b"], None), (["b", "c"], None), together=["b", "c"])
+    found = graphed(FIRST, other)
+    assert (found.single, found.every) == ({"a": 240 / 400}, None)
+    assert graphed(FIRST, fixes_of("step", ([], None))) is None
+
+
+def test_ranks_that_capture_different_regions_or_none_show_nothing():
+    assert graphed(FIRST, fixes_of("model", ([], 240))) is None
+    assert graphed(FIRST, fixes_of("step", (["b"], 240))) is None
+
+
+def test_what_several_fixes_leave_of_steps_as_graphs_lies_between_each_and_all():
+    shares = Graphed("step", {"a": 0.5, "b": 0.5, "c": 0.25}, 0.25)
+    assert shares.left([]) == shares.left(["unknown"]) == 1.0
+    assert shares.left(["a"]) == pytest.approx(0.5)
+    assert shares.left(["a", "b", "c"]) == pytest.approx(0.25)
+    assert shares.left(["a", "b"]) == pytest.approx(0.5)  # of all, half is left of what they save: no less than one
+    apart = Graphed("step", {"a": 0.5, "b": 0.5}, None)
+    assert apart.left(["a", "b"]) == pytest.approx(0.25)
+    assert Graphed("step", {"a": 1.0, "b": 1.0}, 0.5).left(["a", "b"]) == 1.0
