@@ -64,7 +64,9 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
     called = when(main & ((kind == HostKind.PYTHON) | (kind == HostKind.ANNOTATION) | (activity == Activity.STEP)))
     return {
         # A device that is being set up has no earlier work.
-        Cause.UNRECORDED: subtract(union(np.zeros(2, dtype=np.int64), unseen), first_use),
+        Cause.UNRECORDED: union_of(
+            subtract(union(np.zeros(2, dtype=np.int64), unseen), first_use), view.steps.missing.unseen
+        ),
         Cause.DEVICE_LATENCY: subtract(queued, peers),
         Cause.COMPILATION: when((activity == Activity.COMPILE) & (role != Role.DATA_LOADER)),
         Cause.FIRST_USE: first_use,
@@ -158,12 +160,7 @@ def find_gaps(busy: Intervals, steps: Steps, states: dict[Cause, Intervals]) -> 
     for cause in Cause:
         if cause == Cause.UNKNOWN:
             by_cause[cause] = left
-        elif len(held := _held(cause, states, steps)):
+        elif len(held := states[cause]):
             by_cause[cause] = intersect(left, held)
             left = subtract(left, held)
     return Gaps(idle, by_cause)
-
-
-def _held(cause: Cause, states: dict[Cause, Intervals], steps: Steps) -> Intervals:
-    """Return when a cause held; of work without rows, when those of launches in the recording are lost, too."""
-    return union_of(states[cause], steps.missing.unseen) if cause == Cause.UNRECORDED else states[cause]

@@ -125,7 +125,7 @@ def setting_up(trace: Trace, links: Links) -> Mask:
     linked = np.flatnonzero(launch >= 0)
     linked = linked.compress(host.activity.take(launch.take(linked)) == Activity.LAUNCH)
     firsts = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]
-    calls = np.append(firsts, without_rows(trace, launch))  # no one knows what those that lost their rows launched
+    calls = np.append(firsts, without_rows(links))  # no one knows what those that lost their rows launched
     calls = calls[host.dur[calls] >= SETTING_UP_NS]
     if len(calls) and len(linked):
         launching = np.zeros(len(host), dtype=bool)

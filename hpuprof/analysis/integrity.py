@@ -16,6 +16,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Floats, Ints, Mask, any_of, percentiles, stable_order
 from hpuprof.model.intervals import EMPTY, Intervals, union
+from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Trace
 
@@ -60,6 +61,8 @@ class _Waits(Struct, frozen=True, eq=False):
         """Find them."""
         host, device = trace.host, trace.device
         waits = np.flatnonzero(host.activity == Activity.SYNC)
+        if not len(waits):
+            return cls(waits, waits, waits)
         waits = waits[np.argsort(host.start[waits], kind="stable")]
         begin, end = host.start[waits], np.maximum.accumulate(host.end[waits])
         real = device.kind != DeviceKind.MARKER
@@ -106,7 +109,7 @@ class Missing(Struct, frozen=True, eq=False):
                 else (Activity.LAUNCH, Activity.GRAPH_LAUNCH)
             )
             counts = any_of(host.activity, kinds)
-            counts[_lost_copies(trace, links.launch, waits)] = True
+            counts[_lost_copies(links, waits)] = True
             calls = np.flatnonzero(counts & (host.correlation >= 0))
         rows = np.bincount(links.launch[links.launch >= 0], minlength=len(host))[calls]
         graph, lacking = host.activity[calls] == Activity.GRAPH_LAUNCH, rows == 0
@@ -140,12 +143,13 @@ class Missing(Struct, frozen=True, eq=False):
         return int((self.lacking & inside).sum()), int(inside.sum())
 
 
-def without_rows(trace: Trace, launched: Ints) -> Ints:
+@once
+def without_rows(links: Links) -> Ints:
     """Return the launch calls of which no device row is there though the family names launches in rows, ascending.
 
-    What a capture records runs later, in the graph. `launched`: host row of each device row's launch, -1 for none.
+    What a capture records runs later, in the graph.
     """
-    host = trace.host
+    trace, host, launched = links.trace, links.trace.host, links.launch
     if not FAMILIES[trace.family].correlated or (host.activity == Activity.CAPTURE).any():
         return _NO_TIMES
     calls: Mask = (host.activity == Activity.LAUNCH) & (host.correlation >= 0)
@@ -157,17 +161,18 @@ _NO_TIMES, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_)
 NOTHING_MISSING = Missing(_NO_TIMES, _NO_MARKS, _NO_MARKS, EMPTY, EMPTY)
 
 
-def _lost_copies(trace: Trace, launched: Ints, waits: _Waits) -> Ints:
+def _lost_copies(links: Links, waits: _Waits) -> Ints:
     """Return the calls of copies that lasted, with and without rows, and those without behind which a wait is needless.
 
     A copy of nothing has no row. Where launches lack rows, they tell more than copies.
     """
-    host, bare = trace.host, np.ones(len(trace.host), dtype=bool)
-    bare[launched[launched >= 0]] = False
+    host = links.trace.host
+    bare = np.ones(len(host), dtype=bool)
+    bare[links.launch[links.launch >= 0]] = False
     copies = any_of(host.activity, (Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H))
     calls = np.flatnonzero(copies & (host.kind == HostKind.RUNTIME))
     lasting = host.dur[calls] >= COPIES_NS
-    if not len(without_rows(trace, launched)):
+    if not len(without_rows(links)):
         lasting |= bare[calls] & waits.seem_needless(host.start[calls])
     return calls[lasting]
 

@@ -13,10 +13,12 @@ from msgspec import Struct
 from hpuprof.analysis.engine_markers import engine_steps
 from hpuprof.analysis.graph_period import graph_steps
 from hpuprof.analysis.integrity import without_rows
+from hpuprof.analysis.links import Links
 from hpuprof.analysis.single_pass import edges
 from hpuprof.analysis.window import ONCE
 from hpuprof.model.arrays import Ints, Mask, any_of, distinct, median
 from hpuprof.model.intervals import Intervals, union
+from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import HostRows, Trace
 
@@ -81,10 +83,11 @@ class LaunchedWork(Struct, frozen=True, eq=False):
     lost: Ints  # start of each launch call without rows [ns], ascending; shares of the work count it as a usual one
     known: bool  # most device rows have a known launch
 
-    @classmethod
-    def of(cls, trace: Trace, launched: Ints) -> LaunchedWork:
-        """Sort device rows by launch. `launched`: host row of each device row's launch, -1 for none."""
-        device = trace.device
+    @staticmethod
+    @once
+    def of(links: Links) -> LaunchedWork:
+        """Sort device rows by launch."""
+        trace, device, launched = links.trace, links.trace.device, links.launch
         real = device.kind != DeviceKind.MARKER
         rows = np.flatnonzero(real & (launched >= 0))
         when = trace.host.start.take(launched.take(rows))
@@ -92,8 +95,8 @@ class LaunchedWork(Struct, frozen=True, eq=False):
         rows, when = rows.take(order), when.take(order)
         dur = device.dur.take(rows)
         own = np.where(device.kind.take(rows) == DeviceKind.COMMUNICATION, 0, dur)
-        lost = trace.host.start[without_rows(trace, launched)]
-        return cls(when, own, dur, lost, len(rows) > 0 and len(rows) >= _LINKED_SHARE * int(real.sum()))
+        lost = trace.host.start[without_rows(links)]
+        return LaunchedWork(when, own, dur, lost, len(rows) > 0 and len(rows) >= _LINKED_SHARE * int(real.sum()))
 
     def rows_in(self, low: Ints, high: Ints) -> Ints:
         """Return the number of device rows launched in each window."""

@@ -152,7 +152,7 @@ def kind_rows(view: RankView) -> list[StepKindRow]:
     steps, host = view.steps, view.trace.host
     calls = view.calls.launches
     replays = calls[host.activity[calls] == Activity.GRAPH_LAUNCH]
-    work = LaunchedWork.of(view.trace, view.links.launch)
+    work = LaunchedWork.of(view.links)
     out = []
     for i, kind in enumerate(steps.kinds):
         low, high = steps.start[kind.shown], steps.end[kind.shown]

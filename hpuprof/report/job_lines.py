@@ -18,13 +18,12 @@ from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.planning.greedy import MOST, SHOWN, WORTH, columns
 from hpuprof.planning.job_prices import Graphed, JobPrices
 from hpuprof.planning.rank_fixes import LARGEST
-from hpuprof.planning.remedies import REMEDIES
+from hpuprof.planning.remedies import BY_NAME
 from hpuprof.planning.remedies.graphs import clearing, place_of
 from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort, weight_of, worth
 
 GRAPHS = "graphs"
 _READS, _OPTIMIZER = ("read_backs", "synchronisation"), ("fused_optimizer", "parameter_groups")
-_REMEDIES = {remedy.name: remedy for remedy in REMEDIES}
 
 
 def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> list[PlanRow]:
@@ -70,7 +69,7 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
 
 
 def _graphs(graph: GraphMode, then: Interval) -> PlanRow:
-    remedy = _REMEDIES[GRAPHS]
+    remedy = BY_NAME[GRAPHS]
     gained = gained_by_graphs(graph, graph.base_step_ns or 0.0, then)
     row = PlanRow(
         order=None,
@@ -183,7 +182,7 @@ def _of_graphs(row: PlanRow, done: Sequence[PlanRow], above: PlanRow, as_graphs:
     else:
         then = left * kept
     saved = max(0.0, left - then)
-    return alone.times(saved / alone.median) if alone.median > 0.0 else Interval(low=0.0, median=0.0, high=0.0)
+    return alone.times(saved / alone.median if alone.median > 0.0 else 0.0)
 
 
 def _rest(prices: JobPrices, first: PlanRow, shared: Sequence[PlanRow], now: float) -> Interval:

@@ -446,7 +446,7 @@ def neighbors(view: RankView, waiting: Intervals) -> Ints:
     outlier = np.array([reason == "outlier" for reason in steps.excluded], dtype=bool)
     waited = outlier & _alike(working, used)
     if waited.any():
-        work = LaunchedWork.of(view.trace, view.links.launch)
+        work = LaunchedWork.of(view.links)
         for launched in (work.own_in(steps.start, steps.end), work.all_in(steps.start, steps.end)):
             waited &= _alike(launched, used)
         elsewhere = _launched_elsewhere(view, used | waited)

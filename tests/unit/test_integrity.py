@@ -338,7 +338,7 @@ def test_a_wait_behind_a_copy_without_a_row_has_lost_it(shown, code, tmp_path):
 
 def lost_launches(out: TraceBuilder, folder: Path) -> int:
     trace = read_trace(out.write(folder / "rank0.pt.trace.json"))
-    return len(without_rows(trace, link(trace).launch))
+    return len(without_rows(link(trace)))
 
 
 @pytest.mark.parametrize(("captures", "lost"), [(False, 2), (True, 0)])
