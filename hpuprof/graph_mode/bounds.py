@@ -140,7 +140,6 @@ class Evidence(Struct, frozen=True):
     rows: int  # of the rank with the fewest
     paced: tuple[float, float] | None = None  # host at the launches' usual distance: over device busy, over kernels
     without_pace: float = 1.0  # the speed-up of a run at that distance if only the device's work were left of it
-    stream: float = 0.0  # what the busiest stream needs, over the recorded time, whatever step time is given
 
     @classmethod
     def of(cls, predictions: Sequence[Prediction]) -> Evidence | None:
@@ -163,7 +162,6 @@ class Evidence(Struct, frozen=True):
             rows=min(s.rows for s in spans),
             paced=(host / max(1, busy), host / kernels) if len(paced) == len(spans) else None,
             without_pace=max(1.0, (other + host) / max(1, other + busy)),
-            stream=min(1.0, max(p.span.least_ns / p.span.wall_ns for p in predictions if p.span is not None)),
         )
 
     @property

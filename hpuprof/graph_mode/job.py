@@ -10,7 +10,7 @@ import numpy as np
 
 from hpuprof.families import FAMILIES
 from hpuprof.families.family import GraphApi
-from hpuprof.graph_mode.bounds import Evidence
+from hpuprof.graph_mode.bounds import MIN_ROWS
 from hpuprof.graph_mode.candidates import Candidate, OptionKey
 from hpuprof.graph_mode.collective_skeleton import together_ns
 from hpuprof.graph_mode.joint import Joint, usual
@@ -61,7 +61,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def idle_fraction(self) -> float:
         """Share of the replayed steps in which the device was idle, on the rank where it was busiest."""
-        return max(0.0, 1.0 - max(p.busy_ns / max(1.0, p.profiled_step_ns) for p in self.predictions))
+        return min(p.idle_fraction for p in self.predictions)
 
     @cached_property
     def lead(self) -> Prediction:
@@ -144,9 +144,8 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def least_ns(self) -> float:
         """The shortest step that the device allows [ns]: its critical path, and what its busiest stream needs."""
-        found = Evidence.of(self.predictions)
-        recorded = max(p.profiled_step_ns for p in self.predictions)
-        stream = 0.0 if found is None else recorded * found.stream
+        spans = [(p.span, p.steps) for p in self.predictions if p.span is not None and p.span.rows >= MIN_ROWS]
+        stream = max((span.least_ns / max(1, steps) for span, steps in spans), default=0.0)
         return max(float(median(self.behind)) * max(self.critical_ns, stream), 1.0)
 
     @property

@@ -36,6 +36,7 @@ from hpuprof.what_if.loader_workers import Loader
 from hpuprof.what_if.pricing import TINY, Pricing
 from hpuprof.what_if.profiling_cost import fit, prior_of
 from hpuprof.what_if.recipe_model import RecipeModel
+from hpuprof.what_if.settled import HOST
 from hpuprof.what_if.step_model import CapturedStep, StepModel
 from hpuprof.what_if.totals import TotalsModel
 from hpuprof.what_if.uncertainty import (
@@ -147,7 +148,8 @@ def _predict_with(
     cost = fit(prior, model.nominal, settings.unprofiled_ns, noise, draws.uniform[0])
     if loader is not None and settings.unprofiled_ns:
         cost = cost.where(loader.late, fit(prior, model.nominal, None, 0.0, draws.uniform[0]))
-    drawn = draws.drawn(constants, cost.overhead, cost.host_scale)
+    scale = cost.host_scale if settings.unprofiled_ns or not model.settled else draws.settling(*HOST)
+    drawn = draws.drawn(constants, cost.overhead, scale)
     played = model.eager(drawn)
     seen = model.facts(played, model.observed(), joint=settings.joint)
     timed = model.timed

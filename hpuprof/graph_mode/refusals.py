@@ -150,7 +150,8 @@ def without_device(predictions: Sequence[Prediction]) -> Refusal | None:
 def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Refusal | None:
     """Return why replaying the steps of sound rows says nothing of steps to come; None where it does."""
     setting_up = max(map(_setting_up, main), default=0.0)
-    if setting_up > UNEXPLAINED_LIMIT:
+    settled = all(p.settled and p.unexplained <= UNEXPLAINED_LIMIT for p in predictions)
+    if setting_up > UNEXPLAINED_LIMIT and not settled:
         why = f"setting the device up for the first time takes {100 * setting_up:.0f} % of the step"
         return Refusal("first_use", why, "a trace of later steps", _LONGER)
     worst = max(predictions, key=lambda p: p.replay_error or 0.0)
@@ -174,7 +175,8 @@ def unlike_others(main: Sequence[RankPartial]) -> Refusal | None:
             continue
         if span.rows < PASS_ROWS:
             return FEW_ROWS
-        if part.file.step_source == ONCE and span.long_idle_ns > LONG_SHARE * span.wall_ns:
+        settled = part.prediction is not None and part.prediction.settled
+        if part.file.step_source == ONCE and not settled and span.long_idle_ns > LONG_SHARE * span.wall_ns:
             idle = f"the device is idle in long stretches for {duration(span.long_idle_ns)}, more than half of the pass"
             why = f"{idle}: a first call that compiles or loads kernels, or work of the host alone"
             return Refusal("first_use", why, "a recording of later calls", "")

@@ -91,7 +91,8 @@ def _untraced(main: Sequence[RankPartial], predictions: Sequence[Prediction]) ->
 
     A replay leaves such a pause as it is: it may be Python, of which a graph needs none.
     """
-    found = Evidence.of(predictions) if any(part.file.step_source == ONCE for part in main) else None
+    once = any(part.file.step_source == ONCE for part in main) and not all(p.settled for p in predictions)
+    found = Evidence.of(predictions) if once else None
     if found is None or found.verdict not in ("unlikely", "marginal"):
         return None
     nowhere = points_nowhere(found)
@@ -104,7 +105,7 @@ def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
         return _unanswered("cannot say", words.cannot_say(NO_TRACE), lacking=NO_TRACE)
     first, family = main[0].file, FAMILIES[main[0].file.family]
     predictions = [part.prediction for part in main if part.prediction is not None]
-    allocator = allocator_first(main)
+    allocator = None if predictions and all(p.settled for p in predictions) else allocator_first(main)
     if allocator is not None:
         return _from_device_rows(allocator, first, [] if unsound(main) else predictions)
     if nothing := without_device(predictions):
@@ -313,6 +314,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
         base=lead.base,
         base_step_ns=job.base_ns,
         base_range_ns=interval(job.of_other_runs(job.base_samples)) if lead.base == "profiled" else None,
+        settled=lead.settled,
         overhead=lead.overhead,
         overhead_source=lead.overhead_source,
         profiled_step_ns=float(median(p.profiled_step_ns for p in job.predictions)),

@@ -10,6 +10,7 @@ from hpuprof.graph_mode.refusals import LONGER, STEP_TIME, Refusal
 from hpuprof.model.arrays import median
 from hpuprof.model.durations import duration
 from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction, Verdict
+from hpuprof.what_if.settled import HOST
 
 NEARLY_ALL = 0.9
 LATE = 0.9
@@ -252,6 +253,10 @@ def how_joined(predictions: Sequence[Prediction], error: float | None, *, togeth
 def assumptions(lead: Prediction, interface: str, ranks: int) -> list[str]:
     """Return the assumptions. `interface`: that about the interface to graphs, if any."""
     out = ["the whole run has the shapes and control flow of the recorded steps"]
+    if lead.settled:
+        low, _, high = HOST
+        pace = f"later ones; the host's work takes {low:g} to {high:g} times as long"
+        out.append(f"once the device is set up, the first launches of kernels take as long as {pace}")
     if lead.base == "profiled":
         out.append(_profiling(lead))
     if lead.base == "given" and lead.base_step_ns > LONGER * lead.profiled_step_ns:

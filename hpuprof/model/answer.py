@@ -87,6 +87,9 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
             description="Where that is from: unprofiled (timed by the recorder), given, profiled (estimated), or empty."
         ),
     ] = ""
+    settled: Annotated[
+        bool, Meta(description="Whether it is of steps that set nothing up, where the recorded ones do so for long.")
+    ] = False
     sentence: Annotated[str, Meta(description="Both in words.")] = ""
 
 

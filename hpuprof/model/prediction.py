@@ -231,6 +231,10 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="Relative error of the steps replayed unchanged; if larger, of their mean against all used."),
     ] = None
     unexplained: Annotated[float, Meta(description="Unexplained delay of device rows, over step time.")] = 0.0
+    settled: Annotated[
+        bool,
+        Meta(description="Whether it is of steps that set nothing up, where the recorded ones do so for long."),
+    ] = False
     base_samples: Annotated[
         bytes, Meta(description="Samples of it, 32-bit floats, little-endian [ns]; empty: it is known.")
     ] = b""
@@ -314,6 +318,11 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     ] = []
     reason: Annotated[Reason, Meta(description="Why nothing is predicted; empty otherwise.")] = ""
     span: Annotated[DeviceSpan | None, Meta(description="What bounds the gain; None without device rows.")] = None
+
+    @property
+    def idle_fraction(self) -> float:
+        """Share of the replayed steps in which the device is idle: as recorded, of settled steps as they are now."""
+        return max(0.0, 1.0 - self.busy_ns / max(1.0, self.base_step_ns if self.settled else self.profiled_step_ns))
 
     @property
     def waits_for_workers(self) -> bool:
@@ -406,6 +415,10 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
     base_range_ns: Annotated[
         Interval | None, Meta(description="What it may be where it was estimated from the recorded steps [ns].")
     ] = None
+    settled: Annotated[
+        bool,
+        Meta(description="Whether it is of steps that set nothing up, where the recorded ones do so for long."),
+    ] = False
     overhead: Annotated[
         Interval | None, Meta(description="Cost of profiling, in multiples of the nominal cost per row.")
     ] = None

@@ -111,7 +111,7 @@ def _alike(partial: RankPartial, samples: int) -> Floats:
     seen = partial.prediction
     if partial.file.steps_used >= MIN_STEPS or seen is None or not seen.profiled_step_ns:
         return np.ones(samples)
-    return one_step_noise(samples, max(0.0, 1.0 - seen.busy_ns / seen.profiled_step_ns))
+    return one_step_noise(samples, seen.idle_fraction)
 
 
 def _priced(pricing: Pricing, situation: Situation) -> list[Priced]:

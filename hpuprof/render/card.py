@@ -59,7 +59,7 @@ def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noq
     step.paper.line(_cut(recorded(report), width), style="dim")
     _step(report, step.paper, width)
     yield step
-    base = block(spare=2)
+    base = block(spare=0 if answer.base.settled else 2)
     if answer.base.sentence:
         base.paper.line(answer.base.sentence)
     yield base

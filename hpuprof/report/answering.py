@@ -306,6 +306,7 @@ def _base(data: ReportData, priced: PlanRow | None) -> Base:
         recorded_ns=recorded,
         counted=counted,
         source=source,
+        settled=graph.settled,
         sentence=_base_words(recorded, counted, source, unit, paused=paused, cold=cold),
     )
 

@@ -9,8 +9,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Mask, distinct, median
-from hpuprof.model.intervals import Intervals, contains, measure, union
+from hpuprof.model.arrays import Floats, Mask, distinct
+from hpuprof.model.intervals import Intervals
 from hpuprof.model.launch_schedule import PackedSchedule
 from hpuprof.model.prediction import Constant, Prediction
 from hpuprof.model.schema import Activity, DeviceKind
@@ -20,6 +20,8 @@ from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.edit import without_waits
 from hpuprof.what_if.launch_columns import pack_steps
 from hpuprof.what_if.launch_program import Program, build_program, unchanged
+from hpuprof.what_if.play import Sample, pace
+from hpuprof.what_if.settled import settled
 from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
@@ -40,11 +42,18 @@ class LaunchModel(StepModel, frozen=True, eq=False):
 
     program: Program
     around_of: Callable[[], Around]  # of the recorded program, looked for once it is asked for
+    late: Floats  # delay of each row that nothing explains [ns]
+    paced: bool = False  # `settled`
 
     @property
     def doubt(self) -> float:
         """Share of the device's work whose launch may be another one, 0 to 1."""
         return self.program.doubt
+
+    @property
+    def settled(self) -> bool:
+        """Whether `schedule` is of steps that set nothing up, where the recorded ones do so for long."""
+        return self.paced
 
     @property
     def around(self) -> Around:
@@ -72,27 +81,12 @@ class LaunchModel(StepModel, frozen=True, eq=False):
             typical_gap=program.typical_gap,
             program=program,
             around_of=cache(partial(Around.of, view, program)),
+            late=program.late,
         )
-        return model._set_up()
-
-    def _set_up(self) -> LaunchModel:
-        """Return the steps with the device set up before them, as it is for all but the first; recorded as they were.
-
-        The host's time in what sets it up goes, and its calls cost what a typical launch does.
-        """
-        view, program = self.view, self.program
-        rows = view.hosts.first_use & view.on_path
-        windows = union(view.trace.host.start, view.trace.host.end, rows)
-        if not measure(windows, program.step_low, program.step_high).any():
-            return self
-        found = self.without_host(windows)
-        calls = found.schedule.calls
-        inside = contains(windows, program.begin) & ~program.marker
-        launches = np.bincount(program.call, minlength=len(inside)) > 0
-        others = calls.cost[launches & ~inside & ~program.waits]
-        typical = float(median(others)) if len(others) else 0.0
-        warm = replace(calls, cost=np.where(inside, np.minimum(calls.cost, typical), calls.cost))
-        return replace(found, schedule=replace(found.schedule, calls=warm))
+        ready = settled(view, program, schedule)
+        if ready is None:
+            return model
+        return replace(model, schedule=ready.schedule, late=np.where(ready.first, 0.0, program.late), paced=ready.paced)
 
     def observed(self) -> Prediction:
         """Return facts that hold whatever is captured."""
@@ -101,7 +95,8 @@ class LaunchModel(StepModel, frozen=True, eq=False):
         return Prediction(
             method="replay",
             steps=program.steps,
-            unexplained=program.unexplained,
+            settled=self.settled,
+            unexplained=float(self.late.sum()) / self._takes,
             stream_waits_recorded=program.stream_waits_recorded / program.steps,
             stream_waits_guessed=program.stream_waits_guessed / program.steps,
             other_threads=program.other_threads,
@@ -113,6 +108,12 @@ class LaunchModel(StepModel, frozen=True, eq=False):
             groups=self._groups(self.view.trace.comms),
             schedule=pack_steps(self.view, program, self.recorded),
         )
+
+    @property
+    def _takes(self) -> float:
+        """Time that the steps take without setting anything up [ns]."""
+        settled = float(pace(self.schedule, Sample.unchanged()).step_times.sum()) if self.settled else 0.0
+        return max(1.0, settled or float(self.timed.total_ns))
 
     def without_host(self, windows: Intervals) -> LaunchModel:
         """Return the steps without the host time in some windows; calls in them stay."""

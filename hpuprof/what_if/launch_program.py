@@ -122,6 +122,7 @@ class Program(Struct, frozen=True, eq=False):
     dur: Floats
     latency: Floats
     gap: Floats
+    late: Floats  # delay that nothing explains
     lane_waits: LaneWaits
     kind: npt.NDArray[np.int8]  # DeviceKind
     comm: Codes  # into Trace.comms, -1: no collective's note
@@ -137,7 +138,6 @@ class Program(Struct, frozen=True, eq=False):
     matrix: Floats | None = None  # of units: share of their length in which a matrix engine works
     doubt: float = 0.0  # share of the units' time whose launch may be another one
     blocking: bool = False  # launches waited for what they launched
-    unexplained: float = 0.0  # unexplained delay over the steps' time
     stream_waits_recorded: int = 0  # calls that make a stream wait for an event that the trace names
     stream_waits_guessed: int = 0  # and for one that it does not name
 
@@ -320,6 +320,7 @@ def build_program(view: RankView) -> Program | None:
         dur=rows.dur.astype(np.float64),
         latency=terms.latency,
         gap=terms.gap,
+        late=terms.late,
         lane_waits=terms.lane_waits,
         kind=trace.device.kind[rows.device_row] if units is None else units.kind[numbers].astype(np.int8),
         comm=trace.device.comm[rows.device_row],
@@ -335,7 +336,6 @@ def build_program(view: RankView) -> Program | None:
         matrix=None if units is None else matrix_share(view, units.of, numbers),
         doubt=0.0 if units is None else float(np.average(units.of.doubt[numbers], weights=np.maximum(rows.dur, 1))),
         blocking=blocking,
-        unexplained=terms.unexplained / max(1, int(steps.timed.dur[windows].sum())),
         stream_waits_recorded=streams.recorded,
         stream_waits_guessed=streams.guessed,
     )

@@ -34,7 +34,7 @@ class RowTerms(Struct, frozen=True, eq=False):
     backlog: Floats
     typical_latency: float
     typical_gap: float
-    unexplained: float
+    late: Floats  # delay that nothing explains, where it is longer than `UNEXPLAINED`, else 0
 
 
 def row_terms(
@@ -84,9 +84,7 @@ def row_terms(
     observed = (start - previous).astype(np.float64)
     gap = np.where(early, np.minimum(gap0, observed), observed)
     expected = np.maximum(called + usual, previous + gap0)
-    lane_waits, decided, unexplained = _lane_waits(
-        rows, expected, waits, guessed_waits(rows, begin, waits.unnamed), gap0
-    )
+    lane_waits, decided, late = _lane_waits(rows, expected, waits, guessed_waits(rows, begin, waits.unnamed), gap0)
     latency[decided] = np.minimum(usual[decided], latency[decided])
     gap[decided] = np.minimum(gap0, gap[decided])
     backlog = np.zeros(len(rows.all_start))
@@ -95,13 +93,13 @@ def row_terms(
         backlog[lane] = float(before.max() - low[0]) if len(before) else -1e12
     if unrecorded > low[0]:
         np.maximum(backlog, float(unrecorded - low[0]), out=backlog)
-    return RowTerms(latency, gap, lane_waits, backlog, latency0, gap0, unexplained)
+    return RowTerms(latency, gap, lane_waits, backlog, latency0, gap0, late)
 
 
 def _lane_waits(
     rows: LaunchedRows, expected: Floats, waits: StreamWaits, guesses: tuple[Ints, Ints], gap0: float
-) -> tuple[LaneWaits, Ints, float]:
-    """Return the waits for other lanes, the rows whose start such a wait decided, and delay that nothing explains [ns].
+) -> tuple[LaneWaits, Ints, Floats]:
+    """Return the waits for other lanes, the rows whose start such a wait decided, and `RowTerms.late`.
 
     `expected`: when each row would start without them; `gap0`: the typical gap. A row that starts late right behind a
     row elsewhere waited for that one; a guess counts where nothing better is known.
@@ -125,7 +123,7 @@ def _lane_waits(
     gap = np.where(decided, between, np.minimum(between, max(gap0, DEFAULT_GAP)))
     rest = np.maximum(0.0, start - until)
     rest[late] = rest[guessed] = 0.0
-    return LaneWaits(row, source, gap), row[decided], float(rest[rest > UNEXPLAINED].sum())
+    return LaneWaits(row, source, gap), row[decided], np.where(rest > UNEXPLAINED, rest, 0.0)
 
 
 def _busy_until(rows: LaunchedRows, when: Ints) -> Ints:

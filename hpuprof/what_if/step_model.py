@@ -85,6 +85,11 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         return 0.0
 
     @property
+    def settled(self) -> bool:
+        """Whether `schedule` is of steps that set nothing up, where the recorded ones do so for long."""
+        return False
+
+    @property
     def error(self) -> float:
         """The larger of the two `errors`."""
         return max(self.errors)

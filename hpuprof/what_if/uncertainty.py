@@ -59,7 +59,7 @@ class Draws(Struct, frozen=True, eq=False):
     """Uniform numbers, one row per unknown, shared by all traces of a run."""
 
     uniform: Floats  # (UNKNOWNS, samples)
-    normal: Floats  # (4, samples)
+    normal: Floats  # (5, samples)
 
     @classmethod
     @cache
@@ -69,7 +69,8 @@ class Draws(Struct, frozen=True, eq=False):
         cells = np.array([rng.permutation(samples) for _ in range(UNKNOWNS + 3)])
         uniform = (cells + rng.random(cells.shape)) / samples
         runs = (rng.permutation(samples) + 0.5) / samples
-        normal = standard_normal(np.vstack([uniform[:3], runs]))
+        settling = (rng.permutation(samples) + 0.5) / samples
+        normal = standard_normal(np.vstack([uniform[:3], runs, settling]))
         for drawn in (uniform, normal):
             drawn.flags.writeable = False
         return cls(uniform[3:], normal)
@@ -78,6 +79,12 @@ class Draws(Struct, frozen=True, eq=False):
         """Return the samples of a prediction with this cost of profiling and these factors on host work."""
         outside = self.normal[2] * constants["outside_error"].value
         return Drawn(constants, self.uniform, overhead, host_scale, outside)
+
+    def settling(self, low: float, middle: float, high: float) -> Floats:
+        """Return samples of a factor with these 5th, 50th and 95th percentiles, of settled work over that predicted."""
+        normal = self.normal[4]
+        found: Floats = middle * np.where(normal < 0, middle / low, high / middle) ** (normal / NORMAL_95)
+        return found
 
     def with_errors(self, speedup: Floats, errors: Errors, cost: Floats) -> Floats:
         """Return samples of a speed-up, all positive, with errors that no other unknown covers.

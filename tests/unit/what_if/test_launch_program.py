@@ -504,6 +504,6 @@ def test_what_a_thread_launches_is_replayed_as_recorded(samples, sample, thread)
     program = model.program
     assert int((program.path.source >= 0).sum()) == thread
     assert model.error < 0.005
-    assert program.unexplained < 0.01
+    assert model.observed().unexplained < 0.01
     assert (program.matrix > 0).any()
     assert (program.matrix <= 1).all()

@@ -1,0 +1,257 @@
+"""A first pass as it runs once the device is set up: built traces with known pace, set-up and work between."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builder import TraceBuilder
+
+import hpuprof
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.graph_mode.verdict import decide
+from hpuprof.what_if.constants import constants_for
+from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.play import Sample, pace
+from hpuprof.what_if.uncertainty import Draws
+
+LOAD, APART, DUR = 2_000.0, 100.0, 20.0  # us
+KERNELS = ("gemm", "add", "scale")
+NAMES = (*KERNELS, *(f"kernel_{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"))
+
+
+def passes(
+    trace: TraceBuilder,
+    *,
+    load: float = LOAD,
+    count: int = 60,
+    kernels: int = len(KERNELS),
+    loading: int = len(KERNELS),
+    at: float = 0.0,
+    apart: float = APART,
+) -> TraceBuilder:
+    """Add launches `apart` us from each other, of some kernels in turn; the first ones load for `load` us."""
+    for k in range(count):
+        waits = load if k < min(loading, kernels) else 0.0
+        trace.host(f"aten::op_{k}", at, 20 + waits)
+        trace.kernel(NAMES[k % kernels], at + 15 + waits, DUR, launch=at + 4, call_dur=5 + waits)
+        at += apart + waits
+    return trace
+
+
+def model_of(trace: TraceBuilder, tmp_path) -> LaunchModel:
+    view = RankView.of(trace.trace(tmp_path))
+    model = LaunchModel.of(view, constants_for("cuda", "eager", None))
+    assert model is not None
+    return model
+
+
+def length(model: LaunchModel) -> float:
+    """Return how long the steps take as played, ms."""
+    return float(pace(model.schedule, Sample.unchanged()).step_times.sum()) / 1e6
+
+
+def test_the_first_launches_cost_what_later_ones_do(tmp_path):
+    """Three launches load for 2 ms each, half of a pass whose 60 launches lie 0.1 ms apart."""
+    model = model_of(passes(TraceBuilder()), tmp_path)
+    recorded = float(pace(model.recorded, Sample.unchanged()).step_times.sum()) / 1e6
+    assert recorded == pytest.approx(59 * 0.1 + 6 + 0.035, rel=0.001)
+    assert model.settled
+    assert length(model) == pytest.approx(59 * 0.1 + 0.035, rel=0.01)
+    assert model.observed().settled
+    assert model.observed().unexplained == 0  # the rows of loading launches start late, as recorded
+
+
+def test_what_is_left_is_priced(tmp_path):
+    report = hpuprof.analyze(passes(TraceBuilder()).write(tmp_path / "t.json"))
+    graph, base = report.graph_mode, report.answer.base
+    assert (graph.verdict, graph.settled, graph.basis) == ("likely", True, "one_step")
+    assert base.settled
+    assert base.recorded_ns == pytest.approx(11.9e6, rel=0.01)
+    low, high = 0.75 * 5.935e6, 1.55 * 5.935e6
+    assert 0.9 * low < base.counted.low_ns < base.counted.ns < base.counted.high_ns < 1.1 * high
+    assert "without the profiler and setting the device up" in base.sentence
+    assert any("once the device is set up" in said for said in graph.assumptions)
+    first = next(row for row in report.data.plan if row.order == 1)
+    assert first.remedy == "graphs"
+    assert first.before_ns == base.counted.ns
+
+
+def test_a_given_step_time_leaves_nothing_to_guess(tmp_path):
+    path = passes(TraceBuilder()).write(tmp_path / "t.json")
+    report = hpuprof.analyze(path, step_time="5.5ms")
+    first = next(row for row in report.data.plan if row.order == 1)
+    assert (first.before_low_ns, first.before_ns, first.before_high_ns) == pytest.approx((5.5e6,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("load", "settled"),
+    [
+        (200, False),  # no launch of less than a millisecond loads anything
+        (1_000, True),  # 3 of 8.9 ms
+        (17_000, True),  # 51 of 57 ms, 89 %
+        (25_000, False),  # 75 of 81 ms: an error of a tenth would be all that is left
+    ],
+)
+def test_only_where_setting_up_is_large_and_not_all(tmp_path, load, settled):
+    assert model_of(passes(TraceBuilder(), load=load), tmp_path).settled == settled
+
+
+def test_a_little_of_setting_up_goes_and_the_rest_stays_as_it_is(tmp_path):
+    """One launch loads for 1.2 of 12 ms; another takes ten times the others without loading anything."""
+    trace = passes(TraceBuilder(), load=1_200, kernels=1, count=50, apart=200)
+    trace = passes(trace, load=0, count=1, kernels=1, at=12_000)
+    model = model_of(trace, tmp_path)
+    assert not model.settled
+    assert length(model) == pytest.approx(12.035 - 1.2, rel=0.01)
+    part = trace.reduce(tmp_path)
+    assert (decide([part]).answer.settled, decide([part]).answer.reason) == (False, "one_step")
+
+
+@pytest.mark.parametrize(("count", "kernels"), [(22, 3), (44, 23)])
+def test_launches_too_few_or_too_new_show_no_pace(tmp_path, count, kernels):
+    """Of 22 launches 19 are of kernels launched before; of 44, 21, less than half."""
+    trace = passes(TraceBuilder(), load=1_000, count=count, kernels=kernels)
+    assert not model_of(trace, tmp_path).settled
+    part = trace.reduce(tmp_path)
+    assert decide([part]).answer.reason == "first_use"
+    enough = passes(TraceBuilder(), load=1_000, count=count + 2, kernels=kernels)
+    assert model_of(enough, tmp_path).settled
+
+
+def test_waiting_for_a_rank_that_is_set_up_is_no_pace(tmp_path):
+    trace = passes(TraceBuilder())
+    assert model_of(trace, tmp_path).settled
+    trace.host("c10d::allreduce_", 11_950, 20)
+    trace.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 11_970, 1_500, launch=11_955)
+    assert not model_of(trace, tmp_path).settled
+
+
+def test_memory_of_a_first_pass_is_kept_for_the_next(tmp_path):
+    """Every third launch allocates and frees for 0.5 ms; giving back waits for the device."""
+    trace = TraceBuilder()
+    at = 0.0
+    for k in range(60):
+        load = LOAD if k < len(KERNELS) else 0.0
+        memory = 500.0 if k % 3 == 0 else 0.0
+        trace.host(f"aten::op_{k}", at, 20 + load + memory)
+        if memory:
+            trace.host("cudaMalloc", at + 1, 250, cat="cuda_runtime")
+            trace.host("cudaFree", at + 251, 249, cat="cuda_runtime")
+        start = at + memory
+        trace.kernel(KERNELS[k % 3], start + 15 + load, DUR, launch=start + 4, call_dur=5 + load)
+        at += APART + load + memory
+    model = model_of(trace, tmp_path)
+    assert model.settled
+    assert length(model) == pytest.approx(59 * 0.1, rel=0.05)
+    part = trace.reduce(tmp_path)
+    assert decide([part]).answer.reason != "allocator_first"
+
+
+def test_other_work_of_the_host_stays(tmp_path):
+    """A loader takes 3 ms before one of the launches, and an upload from pageable memory 1 ms: no pace is theirs."""
+    trace = passes(TraceBuilder(), count=40)
+    at = 40 * APART + 3 * LOAD
+    trace.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, 3_000)
+    trace.host("aten::copy_", at + 3_000, 1_010)
+    trace.kernel(
+        "Memcpy HtoD (Pageable -> Device)", at + 3_010, 990, launch=at + 3_005, call="cudaMemcpyAsync", call_dur=1_000
+    )
+    trace = passes(trace, load=0, count=20, at=at + 4_100)
+    model = model_of(trace, tmp_path)
+    assert model.settled
+    assert length(model) == pytest.approx(60 * 0.1 + 4.1, rel=0.02)
+
+
+def test_a_long_way_to_a_launch_is_no_launching(tmp_path):
+    """Nothing shows what the host does for 10 ms before a launch: as much is left of it as at a first launch."""
+    trace = passes(TraceBuilder(), count=40)
+    at = 40 * APART + 3 * LOAD
+    for k in range(30):
+        trace.host("aten::view", at + 300 * k, 1)
+    trace = passes(trace, load=0, count=20, at=at + 10_000)
+    model = model_of(trace, tmp_path)
+    assert model.settled
+    assert length(model) == pytest.approx(59 * 0.1 + 4 * 0.1 + 0.035, rel=0.02)
+    before, now = model.recorded.calls, model.schedule.calls
+    long = int(np.argmax(before.segment))
+    assert before.segment_rows[long].sum() == 31
+    assert now.segment_rows[long].sum() == pytest.approx(31 * now.segment[long] / before.segment[long])
+
+
+def test_a_row_that_follows_late_because_its_launch_loads_follows_at_once(tmp_path):
+    """The device has 4 ms to do when a launch loads for 3; its row then starts 0.4 ms behind the one before."""
+    trace, end = TraceBuilder(), 0.0
+    for k in range(60):
+        at = k * APART + (3_000 if k > 40 else 0)
+        load = 3_000 if k == 40 else 0
+        trace.host(f"aten::op_{k}", at, 20 + load)
+        start = max(end + (400 if k == 40 else 2), at + 15)
+        trace.kernel("new" if k == 40 else "gemm", start, 195, launch=at + 4, call_dur=5 + load)
+        end = start + 195
+    model = model_of(trace, tmp_path)
+    late = int(np.argmax(model.recorded.rows.gap))
+    assert model.recorded.rows.gap[late] == 400_000
+    assert model.schedule.rows.gap[late] == 2_000
+
+
+def test_late_rows_that_setting_up_does_not_explain_leave_no_price(tmp_path):
+    """A row starts 2 ms behind its launch for no reason: a third of the settled pass, a sixth of the recorded one."""
+    trace = passes(TraceBuilder())
+    at = 60 * APART + 3 * LOAD
+    trace.host("aten::late", at, 20).kernel("gemm", at + 2_000, DUR, launch=at + 4)
+    part = trace.reduce(tmp_path)
+    assert part.prediction.settled
+    assert part.prediction.unexplained == pytest.approx(2 / 8, rel=0.1)
+    assert decide([part]).answer.reason == "first_use"
+
+
+def test_a_call_that_loads_costs_what_a_launch_does_and_not_what_a_read_does(tmp_path):
+    """More values are read back, in 0.5 ms each, than kernels launched."""
+    trace = passes(TraceBuilder(), count=30)
+    at = 30 * APART + 3 * LOAD
+    for _ in range(40):
+        trace.host("aten::_local_scalar_dense", at, 505)
+        trace.kernel(
+            "Memcpy DtoH (Device -> Pageable)", at + 480, 2, launch=at + 2, call="cudaMemcpyAsync", call_dur=500
+        )
+        at += 510
+    model = model_of(trace, tmp_path)
+    assert length(model) == pytest.approx(30 * 0.1 + 40 * 0.51, rel=0.01)
+
+
+def test_rows_of_the_profiler_go_with_what_they_were_in(tmp_path):
+    """Loading shows 40 operators, which later launches do not pay for; what is left keeps its share of those."""
+    trace = passes(TraceBuilder(), count=60)
+    for k in range(40):
+        trace.host("aten::loads", 30 + 40 * k, 5)
+    model = model_of(trace, tmp_path)
+    assert model.settled
+    before, now = model.recorded.calls, model.schedule.calls
+    first = int(np.argmax(before.cost))
+    assert before.cost_rows[first].sum() == 41
+    assert now.cost_rows[first].sum() == pytest.approx(41 * now.cost[first] / before.cost[first])
+    others = np.delete(np.arange(len(before)), np.argsort(before.cost)[-3:])
+    assert now.cost_rows[others] == pytest.approx(before.cost_rows[others])
+    assert now.segment_rows == pytest.approx(before.segment_rows)
+
+
+def test_samples_of_settled_work_have_the_percentiles_asked_for():
+    found = Draws.make().settling(0.5, 1.0, 4.0)
+    assert np.percentile(found, (5, 50, 95)) == pytest.approx((0.5, 1.0, 4.0), rel=0.1)
+    assert np.abs(np.corrcoef([found, *Draws.make().uniform])[0, 1:]).max() < 0.5
+
+
+def test_setting_up_bounds_no_graph(tmp_path):
+    """A pass of 46 ms of which 4 load, its device busy for 40: graphs cost nothing that loading had taken."""
+    trace = TraceBuilder()
+    at, end = 0.0, 0.0
+    for k in range(200):
+        load = 4_000.0 if k == 0 else 0.0
+        trace.host(f"aten::op_{k}", at, 90 + load)
+        end = max(end, at + 15 + load)
+        trace.kernel("gemm", end, 195, launch=at + 4, call_dur=5 + load)
+        end += 200
+        at += 100 + load
+    graph = decide([trace.reduce(tmp_path)]).answer
+    assert graph.speedup is not None
+    assert graph.speedup.median == pytest.approx(1.0, abs=0.05)
