@@ -59,7 +59,7 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
     waits = calling(HostCallKind.WAIT, HostCallKind.JOIN) & (activity != Activity.LOADER_WAIT)
     queued, peers = _queued(view)
     unseen = np.array([unrecorded_until(trace, view.links.launch), host.start[0] if len(host) else 0])
-    first_use = when(launching & view.hosts.first_use)
+    first_use = union_of(when(launching & view.hosts.first_use), view.hosts.loads)
     launches = when(launching & (((kind == HostKind.OP) & (activity != Activity.STEP)) | (kind == HostKind.RUNTIME)))
     called = when(main & ((kind == HostKind.PYTHON) | (kind == HostKind.ANNOTATION) | (activity == Activity.STEP)))
     return {

@@ -18,6 +18,7 @@ from hpuprof.ingest.dialect_activities import (
     copies_to_device,
     copies_to_host,
     is_synchronous_call,
+    launches_loaded,
     may_block,
     reads_value,
 )
@@ -52,6 +53,7 @@ class HostTime(Struct, frozen=True, eq=False):
     copy_to_device: Mask  # host rows: copy calls that upload
     for_device: Mask  # host rows: calls and reads that return only when device work is done
     first_use: Mask  # host rows: calls and operators that create a context, load a module or set a library up
+    loads: Intervals = EMPTY  # in which operators compile or load what they launch next, without a row for it
 
 
 def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTime:
@@ -92,7 +94,9 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
             by_role[which] = subtract(union(host.start, host.end, mine & work), waits), waits
     traced = subtract(union(host.start, host.end, path & work), blocked)
     for_device = waiting["sync"] | waiting["copy"]
-    return HostTime(blocked, exclusive, traced, by_role, to_host, to_device, for_device, first_use)
+    return HostTime(
+        blocked, exclusive, traced, by_role, to_host, to_device, for_device, first_use, _loads(trace, links)
+    )
 
 
 def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
@@ -162,6 +166,38 @@ def _long_first_calls(trace: Trace, nesting: Nesting) -> Ints:
     first = np.array(found, dtype=np.int64)
     launches = np.sort(host.start[host.activity == Activity.LAUNCH])
     return first[np.searchsorted(launches, host.end[first]) > np.searchsorted(launches, host.start[first])]
+
+
+def _loads(trace: Trace, links: Links) -> Intervals:
+    """Return stretches of 1 ms and more in which an operator shows nothing before its first launch of a loaded kernel.
+
+    So it is with the fuser of TorchScript (two stretches of 146 ms before `fused_...`), Triton, cuBLAS's `nvjet_...`:
+    they compile or load what they launch next. The longest stretch since the launch before counts.
+    """
+    host, launch = trace.host, links.launch
+    named = trace.named(launches_loaded)
+    linked = np.flatnonzero(launch >= 0)
+    if not named.any() or not len(linked):
+        return EMPTY
+    linked = linked[np.argsort(launch[linked], kind="stable")]
+    firsts = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]
+    firsts = firsts[named[host.name[firsts]]]
+    found = []
+    for track, calls in members(host.track[firsts]):
+        mine = np.flatnonzero(host.track == track)
+        edges = np.sort(np.concatenate([host.start[mine], host.end[mine]]))
+        launches = host.start[mine[host.activity[mine] == Activity.LAUNCH]]
+        begin = host.start[firsts[calls]]
+        before = np.append(0, launches)[np.searchsorted(launches, begin)]
+        for first, last in zip(np.searchsorted(edges, before), np.searchsorted(edges, begin), strict=True):
+            longest = int(np.argmax(np.diff(edges[first : last + 1]), axis=0)) + first if last > first else last
+            found.append((track, int(edges[longest]), int(edges[min(longest + 1, last)])))
+    track, low, high = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    long = high - low >= SETTING_UP_NS
+    for i in np.flatnonzero(long).tolist():
+        around = np.flatnonzero((host.track == track[i]) & (host.start <= low[i]) & (host.end >= high[i]))
+        long[i] = len(around) > 0 and host.kind[around[-1]] == HostKind.OP
+    return union(low, high, long)
 
 
 def _drawn_twice(trace: Trace) -> Mask:

@@ -29,6 +29,7 @@ FAMILY = Family(
         first_use=r"^cu(?:Init$|CtxCreate|DevicePrimaryCtxRetain|Module(?:Load|GetFunction)|Library(?:Load|Get))|"
         r"^cuda(?:Library(?:Load|Get)|InitDevice|GetDevice(?:Properties|Count)|StreamCreate|"
         r"DeviceGetStreamPriorityRange|DeviceEnablePeerAccess)",
+        loaded_launch=r"^cuLaunchKernel",
         compile=r"^nvrtcCompile",
         operators="cudnn|cuda",
     ),

@@ -44,6 +44,7 @@ class Words(Struct, frozen=True, kw_only=True):
     """Programs call it first of all to create the context, when there is nothing to free."""
     capture: str = ""
     first_use: str = ""
+    loaded_launch: str = ""  # of kernels that are compiled or loaded while the program runs
     compile: str = ""
     operators: str = ""
     """In names of operators: a library of the family, which the CPU has not."""

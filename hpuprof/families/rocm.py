@@ -26,6 +26,7 @@ FAMILY = Family(
         capture=r"^hipStream(?:Begin|End)Capture",
         first_use=r"^hip(?:Init$|CtxCreate|DevicePrimaryCtxRetain|Module(?:Load|GetFunction)|Library(?:Load|Get)|"
         r"InitDevice|GetDevice(?:Properties|Count)|StreamCreate|DeviceGetStreamPriorityRange|DeviceEnablePeerAccess)",
+        loaded_launch=r"^hip(?:Ext)?ModuleLaunchKernel",
         operators="miopen|hip",
     ),
     advice=GRAPHS_AND_SERVERS,

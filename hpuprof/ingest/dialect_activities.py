@@ -326,6 +326,7 @@ _BLOCKING_COPY = re.compile(r"DtoH|Device -> (?:Pageable|Pinned|Host)|DEVICE_TO_
 _FOR_ALL = re.compile(r"(?:Stream|Device|Ctx|Context)Synchronize|synchronize(?:Stream|Device)")
 _SYNCHRONOUS_CALL = words(lambda w: w.blocking_copy)
 _FREE = words(lambda w: w.first_free)
+_LOADED_LAUNCH = words(lambda w: w.loaded_launch)
 _READ_OPERATOR = re.compile(r"_local_scalar_dense|hpu_lazy_D2H|^aten::equal$")
 
 
@@ -342,6 +343,11 @@ def copies_pageable(name: str) -> bool:
 def is_synchronous_call(name: str) -> bool:
     """Whether a runtime call of this name returns only when its copy is done."""
     return _SYNCHRONOUS_CALL.match(name) is not None
+
+
+def launches_loaded(name: str) -> bool:
+    """Whether a runtime call of this name launches a kernel that was compiled or loaded while the program ran."""
+    return _LOADED_LAUNCH.match(name) is not None
 
 
 def may_create_context(name: str) -> bool:

@@ -58,7 +58,7 @@ def settled(view: RankView, program: Program, schedule: Schedule) -> Settled | N
     """
     host = view.trace.host
     once = view.hosts.first_use & view.on_path
-    windows = union_of(view.compiling, union(host.start, host.end, once))
+    windows = union_of(view.compiling, view.hosts.loads, union(host.start, host.end, once))
     if not measure(windows, program.step_low, program.step_high).any():
         return None
     total, idle, together = _shares(view, program)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from builder import AUTOGRAD, MAIN, TraceBuilder
 
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.partial import RankPartial
+from hpuprof.model.schema import Cause
 
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
@@ -165,3 +167,41 @@ def test_a_queue_that_is_full_of_unrecorded_work_makes_launches_wait(tmp_path: P
     for i in range(80):  # the device is at other work for the first 5 ms
         b.kernel("k", 5000 + 10 * i, 10, launch=50 * i, call_dur=42 if i == 20 else 2)
     assert blocked(b.reduce(tmp_path)) == {"queue": 40}
+
+
+def _loading(trace: TraceBuilder, tmp_path) -> list[tuple[int, int]]:
+    """Return the stretches in which operators load, us."""
+    loads = RankView.of(trace.trace(tmp_path)).hosts.loads
+    return list(zip((loads.start // 1000).tolist(), (loads.end // 1000).tolist(), strict=True))
+
+
+def test_an_operator_loads_the_kernel_that_it_launches_next(tmp_path):
+    """TorchScript's fuser compiles two kernels in one operator; later launches of one follow as long a pause."""
+    trace = TraceBuilder().host("aten::add", 0, 10).kernel("add", 20, 5, launch=2, call_dur=4)
+    trace.host("delta_r2", 100, 9_000).host("aten::mul", 110, 20).kernel("mul", 140, 5, launch=115, call_dur=4)
+    trace.host("fused_a", 3_000, 50).kernel("fused_a", 3_040, 5, launch=3_020, call="cuLaunchKernel", call_dur=4)
+    trace.host("fused_b", 6_000, 50).kernel("fused_b", 6_040, 5, launch=6_020, call="cuLaunchKernel", call_dur=4)
+    trace.host("fused_a", 8_500, 50).kernel("fused_a", 8_540, 5, launch=8_520, call="cuLaunchKernel", call_dur=4)
+    assert _loading(trace, tmp_path) == [(130, 3_000), (3_050, 6_000)]
+    view = RankView.of(trace.trace(tmp_path))
+    assert int(view.gaps.by_cause[Cause.FIRST_USE].total_ns) == (3_000 - 145 + 6_000 - 3_050) * 1000
+
+
+@pytest.mark.parametrize(
+    ("call", "operator", "inside", "loads"),
+    [
+        ("cuLaunchKernelEx", (100, 5_000), "", [(100, 4_000)]),
+        ("hipExtModuleLaunchKernel", (100, 5_000), "", [(100, 4_000)]),
+        ("cudaLaunchKernel", (100, 5_000), "", []),  # its module loads in the call itself
+        ("cuLaunchKernel", (4_000, 100), "", []),  # whatever the host does between operators
+        ("cuLaunchKernel", (3_010, 1_500), "", []),  # less than a millisecond
+        ("cuLaunchKernel", (100, 5_000), "cudaStreamSynchronize", []),  # the call tells what the host waits for
+    ],
+)
+def test_only_silence_in_an_operator_before_a_first_launch_loads(tmp_path, call, operator, inside, loads):
+    trace = TraceBuilder().host("aten::add", 0, 10).kernel("add", 20, 5, launch=2, call_dur=4)
+    trace.host("region", *operator)
+    if inside:
+        trace.host(inside, 101, 3_898, cat="cuda_runtime")
+    trace.host("fused", 4_000, 50).kernel("fused", 4_040, 5, launch=4_020, call=call, call_dur=4)
+    assert _loading(trace, tmp_path) == loads
