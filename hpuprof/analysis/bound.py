@@ -25,6 +25,7 @@ DECIDING_SHARE = 0.5
 _INPUT = (Cause.DATA_LOADER,)
 _COMMUNICATION = (Cause.COLLECTIVE,)
 _DEVICE = (Cause.DEVICE_LATENCY, Cause.UNRECORDED)
+_ONCE = (Cause.FIRST_USE, Cause.COMPILATION)
 _HOST = tuple(c for c in Cause if c not in (*_INPUT, *_COMMUNICATION, *_DEVICE, Cause.UNKNOWN))
 
 
@@ -34,6 +35,9 @@ class Bound(Struct, frozen=True):
     kind: str  # host, device, input, communication, copy, mixed, unknown
     top_cause: Cause | None
     top_cause_fraction: float | None
+    settled: bool = (
+        False  # whether it is of steps that set nothing up, for which the cause is what the recorded ones did
+    )
 
 
 def decide(
@@ -74,6 +78,27 @@ def decide(
     if busy_fraction >= DEVICE_BUSY * rest:
         return Bound("device", top, top_fraction)
     return _largest(causes, total) or Bound("mixed", top, top_fraction)
+
+
+def decide_settled(
+    busy_fraction: float | None,
+    exposed_communication: float,
+    exposed_copy: float,
+    idle: Mapping[Cause, float],
+    longer: float,
+    *,
+    sound: bool,
+) -> Bound:
+    """Name what bounds steps once the device is set up, which takes `longer` times as long while it is; as `decide`.
+
+    Of what happens once, and of what nothing is known of, none counts. The cause is what set the device up.
+    """
+    left_out = (*_ONCE, Cause.ALLOCATION, Cause.UNKNOWN)
+    rest: dict[Cause, float] = {cause: share for cause, share in idle.items() if cause not in left_out}
+    busy = None if busy_fraction is None else min(1.0, busy_fraction * longer)
+    found = decide(busy, exposed_communication * longer, exposed_copy * longer, rest, sound=sound)
+    cause = max(_ONCE, key=lambda cause: idle.get(cause, 0.0))
+    return Bound(found.kind, cause, idle.get(cause, 0.0), settled=True) if found.kind != "unknown" else found
 
 
 def _largest(causes: Mapping[Cause, float], total: float) -> Bound | None:

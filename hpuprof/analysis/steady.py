@@ -10,7 +10,7 @@ from operator import attrgetter
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.analysis.bound import Bound, decide
+from hpuprof.analysis.bound import Bound, decide, decide_settled
 from hpuprof.model.arrays import Ints
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.schema import Cause
@@ -87,6 +87,11 @@ class SteadySteps(Struct, frozen=True, dict=True):
         """Return what bounds them; `waiting`: the share of their time in which they waited for other ranks."""
         columns = ("device_busy_ns", "exposed_communication_ns", "exposed_copy_ns")
         busy, communication, copy = (share(self.steps, column) for column in columns)
+        found = [part.prediction for part in self.parts if part.prediction is not None and part.prediction.settled]
+        if found and len(found) == len(self.parts):
+            longer = sum(p.profiled_step_ns for p in found) / sum(p.base_step_ns for p in found)
+            shares = self.idle_shares
+            return decide_settled(busy, communication or 0.0, copy or 0.0, shares, longer, sound=self.sound)
         return decide(busy, communication or 0.0, copy or 0.0, self.idle_shares, sound=self.sound, waiting=waiting)
 
 

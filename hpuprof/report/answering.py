@@ -66,6 +66,8 @@ _STATUS |= {"record_again": "record_again", "not_found": "not_found"}
 _THEN = {"host": "then the host bounds the step", "device": "then the device bounds the step"}
 _SOURCE = {"unprofiled": "measured", "given": "given", "profiled": "estimated"}
 _TITLES = {remedy.name: f"{remedy.title[:1].lower()}{remedy.title[1:]}" for remedy in REMEDIES}
+_ONCE = ("HP211", "HP217", "HP218")
+"""Findings on what a first pass does and later ones do not: allocating, setting the device up."""
 _NOUN = {"input": "data loading", "communication": "communication", "copy": "copies"}
 """What bounds a step, for which there are fixes of its own. Host and device have fixes of every kind."""
 _OF_THE_JOB = {"communication": ("keep_pace", "balance", "pauses"), "input": ("pauses",)}
@@ -92,7 +94,8 @@ def answer_of(data: ReportData) -> Answer:
         run=run_line(data),
         fixes=fixes,
         nothing="" if taken or not rows else _nothing(rows, data.findings),
-        beyond=_beyond(headline.bound, rows, taken) or _larger(rows, taken, data.findings),
+        beyond=_beyond(headline.bound, rows, taken)
+        or _larger(rows, taken, [f for f in data.findings if not (graph.settled and f.code in _ONCE)]),
         end=_end(taken, headline.unit),
         graphs=GraphLine(verdict=graph.verdict, line=line, sentence=graph.sentence + _overtaken(rows, graph)),
         caution=caution(headline.never_checked_on),

@@ -129,6 +129,12 @@ def _answer(bound: Bound, values: Mapping[str, Value], parts: Sequence[RankParti
     lacks = f" ({_percent(unseen)} is not recorded)" if unseen >= UNEXPLAINED else ""
     busy = f"the device was busy {_percent(values['device_busy_fraction'])}"
     cause = bound.top_cause
+    if bound.settled and cause is not None:
+        once = f"the device sat idle {_percent(bound.top_cause_fraction)} of the step {CAUSE_CLAUSE[cause]}"
+        return f"{_WORDS[bound.kind]} once it is set up: {once}, and {busy.removeprefix('the device ')}{lacks}", [
+            "device_busy_fraction",
+            IDLE[cause],
+        ]
     if bound.kind == "communication" and (values["exposed_communication_fraction"] or 0) >= EXPOSED_COMMUNICATION:
         exposed = _percent(values["exposed_communication_fraction"])
         sentence = f"{said}for {exposed} of the step, communication ran without compute{waits}; {busy}{lacks}"

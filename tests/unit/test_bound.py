@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpuprof.analysis.bound import DEVICE_BUSY, EXPOSED_COMMUNICATION, EXPOSED_COPY, Bound, decide
+from hpuprof.analysis.bound import DEVICE_BUSY, EXPOSED_COMMUNICATION, EXPOSED_COPY, Bound, decide, decide_settled
 from hpuprof.model.schema import Cause
 
 C = Cause
@@ -97,3 +97,27 @@ def test_thresholds_are_the_documented_ones():
 
 def test_causes_without_time_are_not_named():
     assert decide(0.9, 0.0, 0.0, {C.PYTHON: 0.0}, sound=True) == Bound("device", None, None)
+
+
+@pytest.mark.parametrize(
+    ("busy", "communication", "copy", "idle", "kind"),
+    [
+        (0.2, 0.0, 0.0, {Cause.FIRST_USE: 0.7, Cause.PYTHON: 0.1}, "mixed"),  # 60 % busy, the device's own idle time
+        (0.29, 0.0, 0.0, {Cause.FIRST_USE: 0.6, Cause.PYTHON: 0.1}, "device"),  # 87 % busy
+        (0.5, 0.0, 0.0, {Cause.FIRST_USE: 0.2, Cause.PYTHON: 0.1}, "device"),  # no more than all of it
+        (0.1, 0.09, 0.0, {Cause.FIRST_USE: 0.7, Cause.PYTHON: 0.1}, "communication"),
+        (0.2, 0.0, 0.17, {Cause.FIRST_USE: 0.7, Cause.PYTHON: 0.1}, "copy"),
+        (0.1, 0.0, 0.0, {Cause.COMPILATION: 0.7, Cause.ALLOCATION: 0.1, Cause.DATA_LOADER: 0.05}, "input"),
+        (0.1, 0.0, 0.0, {Cause.FIRST_USE: 0.6, Cause.UNKNOWN: 0.2, Cause.OPERATOR_LAUNCH: 0.05}, "host"),
+    ],
+)
+def test_of_what_happens_once_none_counts(busy, communication, copy, idle, kind):
+    idle = {**idle, Cause.DEVICE_LATENCY: 0.2} if kind == "mixed" else idle
+    found = decide_settled(busy, communication, copy, idle, 3.0, sound=True)
+    cause = Cause.COMPILATION if Cause.COMPILATION in idle else Cause.FIRST_USE
+    assert found == Bound(kind, cause, idle[cause], settled=True)
+
+
+def test_settled_steps_without_sound_rows_are_unknown():
+    assert decide_settled(0.5, 0.0, 0.0, {Cause.FIRST_USE: 0.5}, 2.0, sound=False) == Bound("unknown", None, None)
+    assert decide_settled(None, 0.0, 0.0, {Cause.FIRST_USE: 0.5}, 2.0, sound=True) == Bound("unknown", None, None)

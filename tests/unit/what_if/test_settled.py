@@ -76,6 +76,27 @@ def test_what_is_left_is_priced(tmp_path):
     assert first.before_ns == base.counted.ns
 
 
+@pytest.mark.parametrize(("dur", "bound", "first"), [(20.0, "host", "graphs"), (98.0, "device", "")])
+def test_the_bound_is_that_of_what_is_left(tmp_path, dur, bound, first):
+    """Both passes are idle for most of their time; once set up, the device of the second has no pause."""
+    trace, end = TraceBuilder(), 0.0
+    for k in range(60):
+        at = k * APART + min(k, 1) * 20_000
+        load = 20_000 if k == 0 else 0
+        trace.host(f"aten::op_{k}", at, 20 + load)
+        end = max(end, at + 15 + load)
+        trace.kernel("gemm", end, dur, launch=at + 4, call_dur=5 + load)
+        end += dur
+    report = hpuprof.analyze(trace.write(tmp_path / "t.json"))
+    assert report.headline.bound == bound
+    said = f"{bound.capitalize()}-bound once it is set up: the device sat idle 7"
+    assert report.headline.bound_sentence.startswith(said)
+    assert report.headline.deciding == ["device_busy_fraction", "idle_first_use_fraction"]
+    assert next((row.remedy for row in report.data.plan if row.order == 1), "") == first
+    assert "HP217" in {finding.code for finding in report.findings}
+    assert "HP217" not in report.answer.beyond
+
+
 def test_a_given_step_time_leaves_nothing_to_guess(tmp_path):
     path = passes(TraceBuilder()).write(tmp_path / "t.json")
     report = hpuprof.analyze(path, step_time="5.5ms")
