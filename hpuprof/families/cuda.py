@@ -26,9 +26,8 @@ FAMILY = Family(
         free=r"^cuda(?:Host)?Free(?:Host)?$|^cuMemFree(?:Host)?(?:_v2)?$",
         first_free=r"^cudaFree$",
         capture=r"^(?:cuda|cu)Stream(?:Begin|End)Capture",
-        first_use=r"^cu(?:Init$|CtxCreate|DevicePrimaryCtxRetain|Module(?:Load|GetFunction)|Library(?:Load|Get))|"
-        r"^cuda(?:Library(?:Load|Get)|InitDevice|GetDevice(?:Properties|Count)|StreamCreate|"
-        r"DeviceGetStreamPriorityRange|DeviceEnablePeerAccess)",
+        first_use=r"^cu(?:da)?(?:Init(?:$|Device)|CtxCreate|DevicePrimaryCtxRetain|Module(?:Load|GetFunction)|"
+        r"Library(?:Load|Get)|GetDevice(?:Prop|Count)|StreamCreate|DeviceGetStreamPriorityRange|DeviceEnablePeerAccess)",
         loaded_launch=r"^cuLaunchKernel",
         compile=r"^nvrtcCompile",
         operators="cudnn|cuda",
