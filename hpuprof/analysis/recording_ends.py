@@ -13,7 +13,7 @@ from hpuprof.analysis.integrity import SILENT_NS
 from hpuprof.analysis.step_completion import unrecorded_until
 from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Ints
-from hpuprof.model.intervals import Intervals, complement, measure, union
+from hpuprof.model.intervals import Intervals, complement, measure, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace
 
@@ -96,10 +96,10 @@ def opening_wait(trace: Trace, launched: Ints) -> Intervals:
     return Intervals(host.start[waits[-1:]], host.end[waits[-1:]])
 
 
-def late_rows(trace: Trace, launched: Ints, steps: Intervals) -> int:
+def late_rows(trace: Trace, launched: Ints, steps: Intervals, unseen: Intervals) -> int:
     """Return how many steps launched work that came only behind all steps, on a device that idled; 0: none of it.
 
-    `steps`: the host's windows, in order.
+    `steps`: the host's windows, in order; `unseen`: when the device may have worked on what has lost its rows.
     """
     device = trace.device
     rows = np.flatnonzero((device.kind != DeviceKind.MARKER) & (launched >= 0))
@@ -113,6 +113,7 @@ def late_rows(trace: Trace, launched: Ints, steps: Intervals) -> int:
     if count < LATE_STEPS:
         return 0
     real = device.kind != DeviceKind.MARKER
-    idle = complement(union(device.start[real], device.end[real]), max(low, int(waited.min())), high)
+    seen = union(device.start[real], device.end[real])
+    idle = complement(union_of(seen, unseen), max(low, int(waited.min())), high)
     share = int(measure(idle, np.array([low]), np.array([high])).sum()) / max(1, high - low)
     return count if share > LATE_SHARE else 0

@@ -292,7 +292,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         completion,
         missing,
         skew,
-        late_rows(trace, launched, timed),
+        late_rows(trace, launched, timed, missing.unseen),
         rows_until is not None,
     )
 

@@ -158,6 +158,22 @@ def test_i7_a_host_that_runs_ahead_of_a_busy_device_is_sound(tmp_path):
     assert not named(analyzed(out, tmp_path), "HP158")
 
 
+def test_i7_rows_that_the_first_step_lost_make_those_of_the_others_late_no_more(tmp_path):
+    """The host is done with all steps when the first rows that are left begin; the device worked on the lost ones."""
+    whole = TraceBuilder()
+    for step in range(8):
+        whole.step(step, 100.0 * step, 100)
+        for i in range(4):
+            whole.kernel("gemm", 10 + 1000 * step + 250 * i, 249, launch=100 * step + 20 * i + 1)
+    rows = [event for event in whole.events if event["name"] == "gemm"]
+    whole.events = [event for event in whole.events if event not in rows[:4]]
+    report = analyzed(whole, tmp_path)
+    assert not named(report, "HP158")
+    assert named(report, "HP154") == "4 of 32 launches have no device rows"
+    assert report.headline.bound == "device"
+    assert [step.used for step in report.data.steps] == [False, False, *[True] * 5, False]
+
+
 def skewed(waits: float, *, marked: bool, again: bool = False) -> TraceBuilder:
     """Steps of 36 ms with two collectives each, the first of which waits [µs]; `again`: in later steps as well."""
     out, at = TraceBuilder(), 0.0
