@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
@@ -169,35 +171,67 @@ def _long_first_calls(trace: Trace, nesting: Nesting) -> Ints:
 
 
 def _loads(trace: Trace, links: Links) -> Intervals:
-    """Return stretches of 1 ms and more in which an operator shows nothing before its first launch of a loaded kernel.
+    """Return stretches of 1 ms and more in which an operator compiles or loads what it launches next, and shows no row.
 
-    So it is with the fuser of TorchScript (two stretches of 146 ms before `fused_...`), Triton, cuBLAS's `nvjet_...`:
-    they compile or load what they launch next. The longest stretch since the launch before counts.
+    So it is before first launches of kernels that are loaded as the program runs (TorchScript's fuser: two stretches of
+    146 ms before `fused_...`; Triton, cuBLAS's `nvjet_...`), and in first calls of operators around others (9.7 ms in
+    `aten::_convolution`, which later takes 50 µs). The longest one counts: since the launch before, or in the call.
     """
+    host = trace.host
+    found = [*_before_loaded_launches(trace, links), *_long_around_others(trace, links.nesting)]
+    start, end = [], []
+    for track, same in members(np.array([track for track, _, _ in found], dtype=np.int64)):
+        mine = np.flatnonzero(host.track == track)
+        edges = np.sort(np.concatenate([host.start[mine], host.end[mine]]))
+        for _, low, high in (found[i] for i in same.tolist()):
+            between = edges[np.searchsorted(edges, low) : np.searchsorted(edges, high, side="right")]
+            longest = int(np.argmax(np.diff(between))) if len(between) > 1 else -1
+            if longest < 0 or between[longest + 1] - between[longest] < SETTING_UP_NS:
+                continue
+            around = mine[(host.start[mine] <= between[longest]) & (host.end[mine] >= between[longest + 1])]
+            if len(around) and host.kind[around[-1]] == HostKind.OP:
+                start.append(int(between[longest]))
+                end.append(int(between[longest + 1]))
+    return union(np.array(start, dtype=np.int64), np.array(end, dtype=np.int64))
+
+
+def _before_loaded_launches(trace: Trace, links: Links) -> Iterator[tuple[int, int, int]]:
+    """Yield the track and the time from the launch before to each first launch of a kernel that was loaded [ns]."""
     host, launch = trace.host, links.launch
     named = trace.named(launches_loaded)
     linked = np.flatnonzero(launch >= 0)
     if not named.any() or not len(linked):
-        return EMPTY
+        return
     linked = linked[np.argsort(launch[linked], kind="stable")]
     firsts = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]
     firsts = firsts[named[host.name[firsts]]]
-    found = []
     for track, calls in members(host.track[firsts]):
-        mine = np.flatnonzero(host.track == track)
-        edges = np.sort(np.concatenate([host.start[mine], host.end[mine]]))
-        launches = host.start[mine[host.activity[mine] == Activity.LAUNCH]]
-        begin = host.start[firsts[calls]]
-        before = np.append(0, launches)[np.searchsorted(launches, begin)]
-        for first, last in zip(np.searchsorted(edges, before), np.searchsorted(edges, begin), strict=True):
-            longest = int(np.argmax(np.diff(edges[first : last + 1]), axis=0)) + first if last > first else last
-            found.append((track, int(edges[longest]), int(edges[min(longest + 1, last)])))
-    track, low, high = np.array(found, dtype=np.int64).reshape(-1, 3).T
-    long = high - low >= SETTING_UP_NS
-    for i in np.flatnonzero(long).tolist():
-        around = np.flatnonzero((host.track == track[i]) & (host.start <= low[i]) & (host.end >= high[i]))
-        long[i] = len(around) > 0 and host.kind[around[-1]] == HostKind.OP
-    return union(low, high, long)
+        launches = host.start[(host.track == track) & (host.activity == Activity.LAUNCH)]
+        for begin in host.start[firsts[calls]].tolist():
+            at = int(np.searchsorted(launches, begin))
+            yield int(track), int(launches[at - 1]) if at else 0, begin
+
+
+def _long_around_others(trace: Trace, nesting: Nesting) -> Iterator[tuple[int, int, int]]:
+    """Yield track, start and end of first calls of operators that hold others, far longer without these than later."""
+    host, rows = trace.host, nesting.rows
+    outer = np.ones(len(rows), dtype=bool)
+    outer[nesting.leaves] = False
+    places = np.flatnonzero(outer & (host.activity[rows] == Activity.NONE) & (host.kind[rows] == HostKind.OP))
+    long = places[nesting.own_ns[places] >= SETTING_UP_NS]
+    if not len(long):
+        return
+    places = places[among(host.name[rows[places]], distinct(host.name[rows[long]]))]
+    places = places[np.argsort(host.start[rows[places]], kind="stable")]
+    own, launches = nesting.own_ns[places], np.sort(host.start[host.activity == Activity.LAUNCH])
+    for _, mine in members(host.name[rows[places]]):
+        first = rows[places[mine[0]]]
+        usual = float(median(own[mine[1:]])) if len(mine) > _FEW else np.inf
+        low, high = int(host.start[first]), int(host.end[first])
+        if own[mine[0]] >= max(SETTING_UP_NS, _LOADING_LAUNCHES * usual) and (
+            np.searchsorted(launches, high) > np.searchsorted(launches, low)
+        ):
+            yield int(host.track[first]), low, high
 
 
 def _drawn_twice(trace: Trace) -> Mask:

@@ -205,3 +205,37 @@ def test_only_silence_in_an_operator_before_a_first_launch_loads(tmp_path, call,
         trace.host(inside, 101, 3_898, cat="cuda_runtime")
     trace.host("fused", 4_000, 50).kernel("fused", 4_040, 5, launch=4_020, call=call, call_dur=4)
     assert _loading(trace, tmp_path) == loads
+
+
+@pytest.mark.parametrize(
+    ("first", "calls", "launches", "loads"),
+    [
+        (3_000, 3, True, [(105, 3_105)]),
+        (3_000, 2, True, []),  # one other call is not what is usual
+        (900, 3, True, []),  # less than a millisecond
+        (3_000, 3, False, []),  # what launches nothing takes as long as its work does
+    ],
+)
+def test_the_first_call_of_an_operator_around_others_loads(tmp_path, first, calls, launches, loads):
+    """A convolution sets its library up before it calls the operator that launches; later ones take 20 us of their own."""
+    trace = TraceBuilder().host("aten::add", 0, 10).kernel("add", 20, 5, launch=2, call_dur=4)
+    at = 100.0
+    for k in range(calls):
+        silent = first if k == 0 else 20
+        trace.host("aten::convolution", at, silent + 40)
+        trace.host("aten::empty", at + 1, 4)
+        inner = at + 5 + silent
+        trace.host("aten::cudnn_convolution", inner, 30)
+        if launches or k:
+            trace.kernel("conv", inner + 20, 5, launch=inner + 10, call_dur=5)
+        at += silent + 100
+    assert _loading(trace, tmp_path) == loads
+
+
+def test_an_operator_that_is_as_long_every_time_loads_nothing(tmp_path):
+    trace = TraceBuilder().host("aten::add", 0, 10).kernel("add", 20, 5, launch=2, call_dur=4)
+    for k in range(4):
+        at = 100 + 4_000 * k
+        trace.host("region", at, 3_000).host("aten::mul", at + 2_950, 20)
+        trace.kernel("mul", at + 2_970, 5, launch=at + 2_955, call_dur=5)
+    assert _loading(trace, tmp_path) == []

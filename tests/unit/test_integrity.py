@@ -103,6 +103,27 @@ def test_the_only_step_is_judged_up_to_where_its_rows_end(shown, bound, tmp_path
         assert report.data.steps[0].wall_ns == pytest.approx(20_000 * shown, rel=0.05)
 
 
+def test_the_only_step_stands_with_a_tail_that_leaves_little_of_its_time_open(tmp_path):
+    """The last 4 of 48 launches lost their rows behind a long pause of the host, which is most of what follows them."""
+
+    def step(shown: int) -> Report:
+        out = program(steps=1, launches=44)
+        for i in range(4):
+            begin = 4_000 + 20 * i
+            out.host("aten::mm", begin, 15).kernel("gemm", begin + 18, 20, launch=begin + 3)
+            if i >= shown:
+                out.events.pop()
+        out.host("cudaStreamSynchronize", 4_085, 25, cat="cuda_runtime")
+        out.events = [{**e, "dur": 4_200} if e["name"].startswith("ProfilerStep") else e for e in out.events]
+        return analyzed(out, tmp_path)
+
+    whole, damaged = step(4), step(0)
+    assert codes(damaged) == {"HP154"}
+    assert damaged.data.steps[0].wall_ns == whole.data.steps[0].wall_ns == 4_200_000
+    assert damaged.headline.bound == whole.headline.bound
+    assert "judged up to" not in damaged.headline.sentence
+
+
 def test_the_only_step_stands_with_rows_lost_here_and_there(tmp_path):
     report = analyzed(program(steps=1, keep=lambda _, i: i % 6 != 5), tmp_path)
     assert codes(report) == {"HP154"}
