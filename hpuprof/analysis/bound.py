@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from hpuprof.model.schema import Cause
+from hpuprof.model.schema import ONE_OFF, Cause
 
 DEVICE_BUSY = 0.85
 """A step whose device is busy for at least this share of the wall time is device-bound. Practice ranges from 80 % to 95
@@ -25,7 +25,6 @@ DECIDING_SHARE = 0.5
 _INPUT = (Cause.DATA_LOADER,)
 _COMMUNICATION = (Cause.COLLECTIVE,)
 _DEVICE = (Cause.DEVICE_LATENCY, Cause.UNRECORDED)
-_ONCE = (Cause.FIRST_USE, Cause.COMPILATION)
 _HOST = tuple(c for c in Cause if c not in (*_INPUT, *_COMMUNICATION, *_DEVICE, Cause.UNKNOWN))
 
 
@@ -93,11 +92,11 @@ def decide_settled(
 
     Of what happens once, and of what nothing is known of, none counts. The cause is what set the device up.
     """
-    left_out = (*_ONCE, Cause.ALLOCATION, Cause.UNKNOWN)
+    left_out = (*ONE_OFF, Cause.ALLOCATION, Cause.UNKNOWN)
     rest: dict[Cause, float] = {cause: share for cause, share in idle.items() if cause not in left_out}
     busy = None if busy_fraction is None else min(1.0, busy_fraction * longer)
     found = decide(busy, exposed_communication * longer, exposed_copy * longer, rest, sound=sound)
-    cause = max(_ONCE, key=lambda cause: idle.get(cause, 0.0))
+    cause = max(ONE_OFF, key=lambda cause: idle.get(cause, 0.0))
     return Bound(found.kind, cause, idle.get(cause, 0.0), settled=True) if found.kind != "unknown" else found
 
 

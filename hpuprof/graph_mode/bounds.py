@@ -18,7 +18,7 @@ from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Ints, any_of, first_of, median, stable_order
 from hpuprof.model.intervals import Intervals, contains, intersect, measure, union, union_of
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
-from hpuprof.model.schema import Activity, Cause, DeviceKind
+from hpuprof.model.schema import ONE_OFF, Activity, Cause, DeviceKind
 from hpuprof.what_if.constants import constants_for, least_kernel_scale
 
 GAIN, LOSS = 1.05, 0.99
@@ -30,15 +30,14 @@ LONG_IDLE = 0.1
 """Share of the steps from which an idle stretch is long; by judgment."""
 MIN_ROWS = 4
 """Fewer device rows bound nothing: as `analysis.evidence.MIN_ROWS`, one of them may be most of the time."""
-_ONE_OFF = (Cause.COMPILATION, Cause.FIRST_USE)
-_NOT_OF_THE_RUN = (*_ONE_OFF, Cause.UNRECORDED)
+_NOT_OF_THE_RUN = (*ONE_OFF, Cause.UNRECORDED)
 _LAUNCHING = (Cause.LAUNCH_THREAD, Cause.OPERATOR_LAUNCH, Cause.OPTIMIZER, Cause.PYTHON)
 _NO_LAUNCHING = (
     *(Cause.DEVICE_LATENCY, Cause.BLOCKING_READ, Cause.COLLECTIVE, Cause.H2D_COPY),
     *(Cause.SYNCHRONISE, Cause.DATA_LOADER, Cause.CALLBACK, Cause.CPU_OPERATOR),
 )
 """Idle time that launching does not explain, and that a settled run has, too; allocation is the graph's own."""
-_BETWEEN = (*_ONE_OFF, Cause.ALLOCATION, *(cause for cause in _NO_LAUNCHING if cause != Cause.DEVICE_LATENCY))
+_BETWEEN = (*ONE_OFF, Cause.ALLOCATION, *(cause for cause in _NO_LAUNCHING if cause != Cause.DEVICE_LATENCY))
 """What the host does from one launch to the next that is no launching."""
 MIN_LAUNCHES = 20
 """Launches of kernels that were launched before, from which the time between them has a usual value; by judgment."""
@@ -57,7 +56,7 @@ def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
     device = view.trace.device
     real = device.kind != DeviceKind.MARKER
     windows = Intervals(low, high)
-    one_off_fraction = _idle(view, windows, _ONE_OFF) / max(1, windows.total_ns)
+    one_off_fraction = _idle(view, windows, ONE_OFF) / max(1, windows.total_ns)
     rows = np.flatnonzero(real & (measure(windows, device.start, device.end) > 0))
     if not len(rows):
         return None

@@ -14,6 +14,7 @@ from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction, Reason
 from hpuprof.model.schema import Cause
+from hpuprof.what_if.settled import LARGE
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 STAGES_LIMIT = 0.10  # largest error of recipes or totals: above REPLAY_LIMIT, as both are coarser
@@ -151,7 +152,7 @@ def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction])
     """Return why replaying the steps of sound rows says nothing of steps to come; None where it does."""
     setting_up = max(map(_setting_up, main), default=0.0)
     settled = all(p.settled and p.unexplained <= UNEXPLAINED_LIMIT for p in predictions)
-    if setting_up > UNEXPLAINED_LIMIT and not settled:
+    if setting_up > LARGE and not settled:
         why = f"setting the device up for the first time takes {100 * setting_up:.0f} % of the step"
         return Refusal("first_use", why, "a trace of later steps", _LONGER)
     worst = max(predictions, key=lambda p: p.replay_error or 0.0)

@@ -102,6 +102,8 @@ class Cause(IntEnum):
     UNKNOWN = 16
 
 
+ONE_OFF = (Cause.FIRST_USE, Cause.COMPILATION)
+"""What comes once: a settled run does none of it."""
 CAUSE_TEXT = {
     Cause.UNRECORDED: "work without rows",
     Cause.DEVICE_LATENCY: "launch latency, queued work",

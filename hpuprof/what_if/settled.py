@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of, median
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure, union, union_of
-from hpuprof.model.schema import Activity, Cause
+from hpuprof.model.schema import ONE_OFF, Activity, Cause
 from hpuprof.what_if.edit import without_waits
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import MAIN, Calls, Schedule
@@ -25,7 +25,6 @@ LARGE = 0.15
 """Share of the steps from which setting up leaves little else as it will be: beyond it, steps are settled."""
 MOST = 0.9
 """Share of them beyond which nothing is said of the rest: a tenth more or less of setting up would be all of it."""
-ONE_OFF = (Cause.FIRST_USE, Cause.COMPILATION)
 _OF_ITS_OWN = (Cause.DATA_LOADER, Cause.CALLBACK, Cause.CPU_OPERATOR)
 """Host work between launches that is none of launching, and of which the pace of launches says nothing."""
 LEAST = 20

@@ -29,9 +29,9 @@ COUNTED = {
     # All waits are named: 16 complete an upload of weights, before what repeats; two lie behind the pass.
     "hta/critical_path/alexnet/benchmark_result_2869224_1695835535_trace.json.gz": ((0, 3, 0), (19, 0, 16)),
     "hta/negative_queue_length_values_check/rank0.json.gz": ((6, 0, 9), (15, 6, 9)),
-    # Each thread that serves requests reads a result and waits for it at once. Behind the last of them, which the pass
-    # leaves out, launches have no rows.
-    "hta/mtia_inference_trace/mtia_inference_rank_0.json.gz": ((32, 0, 0), (32, 32, 0)),
+    # Each thread that serves requests reads a result and waits for it at once. Behind the last of them one launch has
+    # lost its row, which leaves 2 % of the pass open, and the host synchronizes once more.
+    "hta/mtia_inference_trace/mtia_inference_rank_0.json.gz": ((32, 1, 0), (33, 32, 0)),
     # Batches are uploaded between modules, which is no obstacle.
     "resnet50_tb_samples/resnet50_num_workers_0/worker0.1623143089861.pt.trace.json.gz": ((0, 0, 0), (2, 0, 2)),
 }
