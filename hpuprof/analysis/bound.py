@@ -34,9 +34,7 @@ class Bound(Struct, frozen=True):
     kind: str  # host, device, input, communication, copy, mixed, unknown
     top_cause: Cause | None
     top_cause_fraction: float | None
-    settled: bool = (
-        False  # whether it is of steps that set nothing up, for which the cause is what the recorded ones did
-    )
+    settled: bool = False  # whether it is of steps that set nothing up; the cause is then what the recorded ones did
 
 
 def decide(

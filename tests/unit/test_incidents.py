@@ -149,22 +149,23 @@ def test_i7_rows_that_come_as_one_burst_behind_the_steps_carry_other_times(tmp_p
     assert gemm.p50_ns == 1_000_000, "lengths of rows are sound"
 
 
-def test_i7_a_host_that_runs_ahead_of_a_busy_device_is_sound(tmp_path):
+def running_ahead() -> TraceBuilder:
+    """Eight steps of 100 us on the host, with 1 ms of the device's work each."""
     out = TraceBuilder()
     for step in range(8):
         out.step(step, 100.0 * step, 100)
         for i in range(4):
             out.kernel("gemm", 10 + 1000 * step + 250 * i, 249, launch=100 * step + 20 * i + 1)
-    assert not named(analyzed(out, tmp_path), "HP158")
+    return out
+
+
+def test_i7_a_host_that_runs_ahead_of_a_busy_device_is_sound(tmp_path):
+    assert not named(analyzed(running_ahead(), tmp_path), "HP158")
 
 
 def test_i7_rows_that_the_first_step_lost_make_those_of_the_others_late_no_more(tmp_path):
     """The host is done with all steps when the first rows that are left begin; the device worked on the lost ones."""
-    whole = TraceBuilder()
-    for step in range(8):
-        whole.step(step, 100.0 * step, 100)
-        for i in range(4):
-            whole.kernel("gemm", 10 + 1000 * step + 250 * i, 249, launch=100 * step + 20 * i + 1)
+    whole = running_ahead()
     rows = [event for event in whole.events if event["name"] == "gemm"]
     whole.events = [event for event in whole.events if event not in rows[:4]]
     report = analyzed(whole, tmp_path)
