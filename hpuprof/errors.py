@@ -121,7 +121,9 @@ class NotEnoughMemoryError(TraceFormatError):
     code = "memory"
 
 
-_NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
+_NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread", "error return without")
+"""The last are the words of CPython 3.11 (`ceval.c`, `error`) where no memory is left for a call's frame."""
+_MAY_MEAN_IT = (ImportError, RuntimeError, OSError, SystemError)
 MEMORY_HINT = "record fewer steps, use fewer workers (--jobs 1), or a machine with more memory"
 
 
@@ -142,10 +144,10 @@ class InsufficientDataError(InputError):
 
 
 def memory_ran_out(error: BaseException) -> bool:
-    """Whether an exception is for lack of memory: also those of loading a library and of starting a thread."""
+    """Whether an exception is for lack of memory: also for loading a library, a thread, or a call."""
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, (ImportError, RuntimeError, OSError)) and any(words in str(error) for words in _NO_MEMORY)
+    return isinstance(error, _MAY_MEAN_IT) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def install_command(*extras: str) -> str:

@@ -26,7 +26,7 @@ def enough_memory(path: str | Path) -> Iterator[None]:
     """Turn a lack of memory while a file is read or measured into NotEnoughMemoryError."""
     try:
         yield
-    except (MemoryError, ImportError, RuntimeError) as error:
+    except (MemoryError, ImportError, RuntimeError, SystemError) as error:
         if not memory_ran_out(error):
             raise
         clear_frames(error.__traceback__)  # they hold what was read

@@ -120,7 +120,27 @@ def test_what_was_read_is_freed_before_words_are_made(tmp_path: Path):
     assert kept.value.path == str(tmp_path)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("dictionary changed size"), ImportError("no module named x")])
+def test_a_call_without_memory_for_its_frame_is_a_lack_of_memory(run, good_trace, tmp_path: Path, monkeypatch):
+    """CPython 3.11 sets no MemoryError there; its loop then says so in words of its own."""
+
+    def taken(*_: object, **__: object) -> None:
+        raise SystemError("error return without exception set")
+
+    with pytest.raises(NotEnoughMemoryError), enough_memory(tmp_path):
+        taken()
+    monkeypatch.setattr("hpuprof.report.combine.combine", taken)
+    code, _, err = run("analyze", good_trace)
+    assert (code, "hpuprof: not enough memory for these traces" in err) == (3, True), err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("dictionary changed size"),
+        ImportError("no module named x"),
+        SystemError("bad argument to internal function"),
+    ],
+)
 def test_other_errors_stay_what_they_are(error: Exception, tmp_path: Path):
     with pytest.raises(type(error)) as kept, enough_memory(tmp_path):
         raise error
