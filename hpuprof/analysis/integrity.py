@@ -316,7 +316,7 @@ def _torn(trace: Trace, launch: Ints, replays: Ints) -> Mask:
         starts, until = device.start[rows], np.maximum.accumulate(device.end[rows])
         over = int(until[-1])
         lane, begins = lanes[int(device.track[rows[-1]])]
-        later = lane[np.searchsorted(begins, over, side="right") :][:1]
+        later = lane[np.searchsorted(begins, over) :][:1]  # also what starts as the last row ends
         if len(later) and trace.host.start[launch[later[0]]] < over:
             starts, until = np.append(starts, device.start[later]), np.append(until, over)
         hole = int((starts[1:] - until[: len(starts) - 1]).max(initial=0))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builder import TraceBuilder
 
 import hpuprof
-from hpuprof.analysis.integrity import LOST, without_rows
+from hpuprof.analysis.integrity import LOST, Missing, rows_end, whole_steps, without_rows
 from hpuprof.analysis.links import link
 from hpuprof.ingest.read import read_trace
+from hpuprof.model.intervals import EMPTY, Intervals
 from hpuprof.report.model import Report
 
 
@@ -277,6 +279,14 @@ def test_a_graph_with_a_hole_in_its_rows_has_lost_some(trace, lost, tmp_path):
     assert bool(codes(analyzed(trace, tmp_path)) & {"HP108", "HP154"}) == lost
 
 
+def test_work_that_starts_as_a_graph_ends_leaves_no_hole(tmp_path):
+    """Two kernels of 100 µs are queued behind it, and the first starts in the nanosecond in which it ends."""
+    out = once_replayed(behind=220)
+    for k in range(2):
+        out.host("aten::long", 40 + 10 * k, 4).kernel("long", 1_219 + 100 * k, 100, launch=41 + 10 * k)
+    assert not codes(analyzed(out, tmp_path)) & {"HP108", "HP154"}
+
+
 @pytest.mark.parametrize(("took", "lost"), [(99, False), (101, True)])
 def test_a_copy_that_holds_the_host_and_has_no_row_has_lost_it(took, lost, tmp_path):
     out = program()
@@ -389,3 +399,79 @@ def test_launches_before_the_only_step_say_nothing_of_where_its_rows_end(tmp_pat
     report = analyzed(out, tmp_path)
     assert "the step is judged up to the first of them" in report.headline.sentence
     assert report.data.steps[0].wall_ns == pytest.approx(403_000, rel=0.05)
+
+
+def launched(*lacking: int, count: int, graph: tuple[int, ...] = (), **times: Intervals) -> Missing:
+    """Launches 10 ns apart from 0 on, of which some lack rows and some launch graphs."""
+    of = np.arange(count)
+    found = {"silent": EMPTY, "unseen": EMPTY, **times}
+    return Missing(10 * of, np.isin(of, graph), np.isin(of, lacking), **found)
+
+
+def spans(*pairs: tuple[int, int]) -> Intervals:
+    start, end = np.array(pairs).T
+    return Intervals(start, end)
+
+
+def test_shares_are_of_each_windows_launches_and_of_its_graphs_where_that_is_more():
+    windows = spans((0, 40), (40, 80), (80, 90), (95, 99))
+    assert launched(1, 4, 5, 8, count=9).shares(windows).tolist() == [0.25, 0.5, 1.0, 0.0]
+    assert launched(1, 4, 5, count=9, graph=(1, 2, 6)).shares(windows).tolist() == [0.5, 0.5, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("silent", "share"), [((0, 5), 0.0), ((0, 6), 1.0), ((99, 130), 1.0), ((100, 121), 0.0), ((30, 35), 0.0)]
+)
+def test_a_window_with_a_long_silent_wait_in_it_shows_nothing(silent, share):
+    """Of 100 ns; a wait that begins with the next window is the next one's."""
+    found = launched(count=20, silent=spans(silent)).shares(spans((0, 100), (100, 200)))
+    assert found[0] == share
+
+
+def test_launches_are_counted_from_the_start_of_a_window_and_before_its_end():
+    found = launched(1, 2, 5, 7, count=9, graph=(2, 3, 7))
+    windows = spans((20, 50), (70, 80))
+    assert found.counts(windows, graphs=True) == (2, 3)
+    assert found.counts(windows, graphs=False) == (0, 1)
+    assert found.counts(spans((10, 30), (50, 70)), graphs=False) == (2, 3)
+
+
+def test_whole_steps_launch_something_and_lack_a_hundredth_at_most():
+    found = launched(5, 300, 310, count=400)
+    assert whole_steps(found, spans((0, 1_000), (1_000, 3_000), (3_000, 4_000), (4_000, 5_000))).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lost", "ends"),
+    [
+        (range(70, 100), 700),
+        (range(70, 95), None),  # a quarter, and rows behind them
+        (range(70, 96), 700),
+        (range(33, 100), None),  # less than a third before them
+        (range(34, 100), 340),
+        (range(99, 100), None),  # a hundredth
+        (range(98, 100), 980),
+        (range(0), None),
+    ],
+)
+def test_where_the_rows_of_the_only_step_end(lost, ends):
+    """100 launches behind 50 of before; a fifth of the time is open."""
+    before = 50
+    found = launched(
+        *(i + before for i in lost),
+        count=150,
+        unseen=spans((1_300, 2_000)),
+    )
+    said = rows_end(found, 10 * before, 1_500)
+    assert said == (None if ends is None else ends + 10 * before)
+
+
+@pytest.mark.parametrize(("open_ns", "ends"), [(100, None), (101, 1_300)])
+def test_a_tail_that_leaves_a_tenth_of_the_step_open_ends_it(open_ns, ends):
+    found = launched(*range(130, 150), count=150, unseen=spans((1_300, 1_300 + open_ns)))
+    assert rows_end(found, 500, 1_500) == ends
