@@ -35,9 +35,9 @@ SHORTEST_READ = 10_000
 
 In seven real CUDA traces, reads of the device take 22 µs and more, 99 % of those without a call inside at most 4.2 µs.
 """
-_LOADING_LAUNCHES = 20
-"""From so many times the median launch on, a kernel's first launch loads its module, and from so many times the median
-call on, an operator's first call sets something up; by judgment."""
+UNLIKE_OTHERS = 20
+"""From so many times the median launch on, a kernel's first launch loads its module; from so many times the median call
+on, an operator's first call sets something up; and the work before a launch is no launching; by judgment."""
 
 
 _FEW = 2
@@ -137,7 +137,7 @@ def setting_up(trace: Trace, links: Links) -> Mask:
         launching = np.zeros(len(host), dtype=bool)
         launching[launch.take(linked)] = True
         usual = float(median(host.dur.compress(launching)))
-        rows[calls[host.dur[calls] >= _LOADING_LAUNCHES * usual]] = True
+        rows[calls[host.dur[calls] >= UNLIKE_OTHERS * usual]] = True
     rows[_long_first_calls(trace, links.nesting)] = True
     return rows
 
@@ -163,7 +163,7 @@ def _long_first_calls(trace: Trace, nesting: Nesting) -> Ints:
     found = [
         int(rows[mine[0]])
         for _, mine in members(host.name[rows])
-        if len(mine) > _FEW and work[mine[0]] >= max(SETTING_UP_NS, _LOADING_LAUNCHES * float(median(work[mine[1:]])))
+        if len(mine) > _FEW and work[mine[0]] >= max(SETTING_UP_NS, UNLIKE_OTHERS * float(median(work[mine[1:]])))
     ]
     first = np.array(found, dtype=np.int64)
     launches = np.sort(host.start[host.activity == Activity.LAUNCH])
@@ -228,7 +228,7 @@ def _long_around_others(trace: Trace, nesting: Nesting) -> Iterator[tuple[int, i
         first = rows[places[mine[0]]]
         usual = float(median(own[mine[1:]])) if len(mine) > _FEW else np.inf
         low, high = int(host.start[first]), int(host.end[first])
-        if own[mine[0]] >= max(SETTING_UP_NS, _LOADING_LAUNCHES * usual) and (
+        if own[mine[0]] >= max(SETTING_UP_NS, UNLIKE_OTHERS * usual) and (
             np.searchsorted(launches, high) > np.searchsorted(launches, low)
         ):
             yield int(host.track[first]), low, high

@@ -151,14 +151,14 @@ def without_device(predictions: Sequence[Prediction]) -> Refusal | None:
 def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Refusal | None:
     """Return why replaying the steps of sound rows says nothing of steps to come; None where it does."""
     setting_up = max(map(_setting_up, main), default=0.0)
-    settled = all(p.settled and p.unexplained <= UNEXPLAINED_LIMIT for p in predictions)
-    if setting_up > LARGE and not settled:
+    late = max(p.unexplained for p in predictions) > UNEXPLAINED_LIMIT
+    if setting_up > LARGE and (late or not all_settled(predictions)):
         why = f"setting the device up for the first time takes {100 * setting_up:.0f} % of the step"
         return Refusal("first_use", why, "a trace of later steps", _LONGER)
     worst = max(predictions, key=lambda p: p.replay_error or 0.0)
     if (worst.replay_error or 0.0) > (REPLAY_LIMIT if worst.method == "replay" else STAGES_LIMIT):
         return _not_explained(worst)
-    if max(p.unexplained for p in predictions) > UNEXPLAINED_LIMIT:
+    if late:
         return Refusal(
             "late_rows",
             "device rows start late for reasons the trace does not show",
@@ -166,6 +166,11 @@ def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction])
             FAMILIES[main[0].file.family].advice.get("late_rows", _LONGER),
         )
     return None
+
+
+def all_settled(predictions: Sequence[Prediction]) -> bool:
+    """Whether each rank is answered for as it runs once it is set up."""
+    return bool(predictions) and all(p.settled for p in predictions)
 
 
 def unlike_others(main: Sequence[RankPartial]) -> Refusal | None:

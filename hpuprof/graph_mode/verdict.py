@@ -28,6 +28,7 @@ from hpuprof.graph_mode.refusals import (
     ONE_STEP,
     STEP_TIME,
     Refusal,
+    all_settled,
     allocator_first,
     find_refusal,
     points_nowhere,
@@ -91,7 +92,7 @@ def _untraced(main: Sequence[RankPartial], predictions: Sequence[Prediction]) ->
 
     A replay leaves such a pause as it is: it may be Python, of which a graph needs none.
     """
-    once = any(part.file.step_source == ONCE for part in main) and not all(p.settled for p in predictions)
+    once = any(part.file.step_source == ONCE for part in main) and not all_settled(predictions)
     found = Evidence.of(predictions) if once else None
     if found is None or found.verdict not in ("unlikely", "marginal"):
         return None
@@ -105,7 +106,7 @@ def _refused(main: Sequence[RankPartial]) -> GraphMode | None:
         return _unanswered("cannot say", words.cannot_say(NO_TRACE), lacking=NO_TRACE)
     first, family = main[0].file, FAMILIES[main[0].file.family]
     predictions = [part.prediction for part in main if part.prediction is not None]
-    allocator = None if predictions and all(p.settled for p in predictions) else allocator_first(main)
+    allocator = None if all_settled(predictions) else allocator_first(main)
     if allocator is not None:
         return _from_device_rows(allocator, first, [] if unsound(main) else predictions)
     if nothing := without_device(predictions):

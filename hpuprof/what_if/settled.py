@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from hpuprof.analysis.host_time import UNLIKE_OTHERS
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of, median
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure, union, union_of
@@ -29,8 +30,6 @@ _OF_ITS_OWN = (Cause.DATA_LOADER, Cause.CALLBACK, Cause.CPU_OPERATOR)
 """Host work between launches that is none of launching, and of which the pace of launches says nothing."""
 LEAST = 20
 """Launches of kernels that were launched before, from which they show a pace if they are half of all; by judgment."""
-_LONG = 20.0
-"""From so many times the median on, the work before a launch is no launching: as of `analysis.host_time`."""
 _FIRST = 5.0
 """The work before a kernel's first launch may be so many times the mean before later ones: steps begin and end there,
 too. With 1 in its place, settled steps of public recordings have 8 % less of the host's work."""
@@ -175,7 +174,7 @@ def _pace(work: Launching, kernel: Ints, schedule: Schedule) -> Floats | None:
     again[kinds_of(kernel[order[ends]])[1]] = False
     if np.count_nonzero(again) < max(LEAST, np.count_nonzero(ends) / 2):
         return None
-    again &= spent <= _LONG * float(median(spent[again]))
+    again &= spent <= UNLIKE_OTHERS * float(median(spent[again]))
     left = np.where(again, spent, np.minimum(spent, _FIRST * float(spent[again].mean())))
     factor = np.ones(len(calls))
     factor[order] = (left / np.maximum(spent, 1.0))[number]

@@ -58,6 +58,9 @@ def test_the_first_launches_cost_what_later_ones_do(tmp_path):
     assert model.settled
     assert length(model) == pytest.approx(59 * 0.1 + 0.035, rel=0.01)
     assert model.observed().settled
+    loading = np.argsort(model.recorded.calls.cost)[-3:]
+    assert model.recorded.calls.cost[loading].tolist() == [2_005_000] * 3
+    assert model.schedule.calls.cost[loading].tolist() == pytest.approx([5_000] * 3, rel=0.01)
     assert model.observed().unexplained == 0  # the rows of loading launches start late, as recorded
 
 
@@ -166,6 +169,48 @@ def test_memory_of_a_first_pass_is_kept_for_the_next(tmp_path):
     assert length(model) == pytest.approx(59 * 0.1, rel=0.05)
     part = trace.reduce(tmp_path)
     assert decide([part]).answer.reason != "allocator_first"
+
+
+def test_what_sets_up_between_launches_goes_and_the_rest_of_the_way_stays(tmp_path):
+    """A module is loaded for 0.5 ms of the 0.98 before a launch, in a row of its own; 4 % of the pass: no more goes."""
+    trace = passes(TraceBuilder(), load=0, count=60, kernels=1, apart=200)
+    trace.host("cuModuleLoadData", 12_010, 500, cat="cuda_runtime").host("aten::view", 12_600, 50)
+    model = model_of(passes(trace, load=0, count=20, kernels=1, at=13_000, apart=200), tmp_path)
+    assert not model.settled
+    before, now = model.recorded.calls, model.schedule.calls
+    gone, rows_gone = before.segment - now.segment, (before.segment_rows - now.segment_rows).sum(axis=1)
+    (way,) = np.flatnonzero(gone)
+    assert (gone[way], rows_gone[way], rows_gone.sum()) == (500_000, 1, 1)
+    assert before.segment_rows[way].sum() == 3
+
+
+def test_a_little_time_in_collectives_is_no_wait_for_one_that_is_set_up(tmp_path):
+    trace = passes(TraceBuilder())
+    trace.host("c10d::allreduce_", 11_950, 20)
+    trace.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 11_970, 300, launch=11_955)
+    assert model_of(trace, tmp_path).settled
+
+
+def test_of_two_steps_the_one_that_loads_is_set_up(tmp_path):
+    trace = passes(TraceBuilder().step(0, 0, 11_990).step(1, 11_990, 5_990))
+    model = model_of(passes(trace, load=0, at=11_990), tmp_path)
+    assert model.settled
+    recorded = pace(model.recorded, Sample.unchanged()).step_times[0] / 1e6
+    assert recorded == pytest.approx([11.99, 5.99], rel=0.01)
+    assert pace(model.schedule, Sample.unchanged()).step_times[0] / 1e6 == pytest.approx([5.99, 5.99], rel=0.01)
+
+
+def test_kernels_that_come_first_in_the_midst_are_first_there(tmp_path):
+    """Twenty launches of one kernel lead up to one of another, which takes 3 ms of operators that show no loading."""
+    trace = passes(TraceBuilder(), count=40, kernels=1)
+    at = 39 * APART + LOAD + 90
+    for k in range(30):
+        trace.host("aten::view", at + 100 * k, 90)
+    trace = trace.host("aten::new", at + 3_000, 20).kernel("new", at + 3_015, DUR, launch=at + 3_004)
+    model = model_of(passes(trace, load=0, count=20, kernels=1, at=at + 3_100), tmp_path)
+    assert model.settled
+    # five times the usual way to a launch is left of it
+    assert length(model) == pytest.approx(60 * 0.1 + 0.5, rel=0.03)
 
 
 def test_other_work_of_the_host_stays(tmp_path):
