@@ -123,7 +123,8 @@ class NotEnoughMemoryError(TraceFormatError):
 
 _NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread", "error return without")
 """The last are the words of CPython 3.11 (`ceval.c`, `error`) where no memory is left for a call's frame."""
-_MAY_MEAN_IT = (ImportError, RuntimeError, OSError, SystemError)
+MAY_LACK_MEMORY = (MemoryError, ImportError, RuntimeError, SystemError)
+"""What reading a file raises for lack of memory, if `memory_ran_out` says so; an OSError names its file by itself."""
 MEMORY_HINT = "record fewer steps, use fewer workers (--jobs 1), or a machine with more memory"
 
 
@@ -147,7 +148,7 @@ def memory_ran_out(error: BaseException) -> bool:
     """Whether an exception is for lack of memory: also for loading a library, a thread, or a call."""
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, _MAY_MEAN_IT) and any(words in str(error) for words in _NO_MEMORY)
+    return isinstance(error, (*MAY_LACK_MEMORY, OSError)) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def install_command(*extras: str) -> str:

@@ -20,6 +20,7 @@ from hpuprof.model.intervals import Intervals, contains, intersect, measure, uni
 from hpuprof.model.prediction import Bounds, DeviceSpan, Prediction, Verdict
 from hpuprof.model.schema import ONE_OFF, Activity, Cause, DeviceKind
 from hpuprof.what_if.constants import constants_for, least_kernel_scale
+from hpuprof.what_if.settled import LEAST
 
 GAIN, LOSS = 1.05, 0.99
 """The dead band: within 5 %, no claim; a loss is a step more than 1 % slower."""
@@ -39,8 +40,6 @@ _NO_LAUNCHING = (
 """Idle time that launching does not explain, and that a settled run has, too; allocation is the graph's own."""
 _BETWEEN = (*ONE_OFF, Cause.ALLOCATION, *(cause for cause in _NO_LAUNCHING if cause != Cause.DEVICE_LATENCY))
 """What the host does from one launch to the next that is no launching."""
-MIN_LAUNCHES = 20
-"""Launches of kernels that were launched before, from which the time between them has a usual value; by judgment."""
 SLOWER = 2.0
 """The host may need so many times what its launches need at their median distance. In settled public recordings that
 the host paces, it needs 1 to 2 times as much; where twice as much fits into the device's work, no opinion on 60 settled
@@ -125,7 +124,7 @@ def _paced(view: RankView, windows: Intervals) -> float | None:
     again[first_of(kernel, len(view.trace.names))[1]] = False
     elsewhere = measure(union_of(*(view.states[cause] for cause in _BETWEEN)), start[:-1], start[1:])
     apart = (np.diff(start) - elsewhere)[(again & inside)[1:] & inside[:-1]]
-    return float(median(apart) * inside.sum()) if len(apart) >= MIN_LAUNCHES else None
+    return float(median(apart) * inside.sum()) if len(apart) >= LEAST else None
 
 
 class Evidence(Struct, frozen=True):

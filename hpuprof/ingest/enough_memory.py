@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import clear_frames
 
-from hpuprof.errors import MEMORY_HINT, NotEnoughMemoryError, memory_ran_out
+from hpuprof.errors import MAY_LACK_MEMORY, MEMORY_HINT, NotEnoughMemoryError, memory_ran_out
 from hpuprof.ingest.location import local_path, shown, state
 from hpuprof.process_memory import return_memory
 
@@ -26,7 +26,7 @@ def enough_memory(path: str | Path) -> Iterator[None]:
     """Turn a lack of memory while a file is read or measured into NotEnoughMemoryError."""
     try:
         yield
-    except (MemoryError, ImportError, RuntimeError, SystemError) as error:
+    except MAY_LACK_MEMORY as error:
         if not memory_ran_out(error):
             raise
         clear_frames(error.__traceback__)  # they hold what was read

@@ -29,7 +29,7 @@ MOST = 0.9
 _OF_ITS_OWN = (Cause.DATA_LOADER, Cause.CALLBACK, Cause.CPU_OPERATOR)
 """Host work between launches that is none of launching, and of which the pace of launches says nothing."""
 LEAST = 20
-"""Launches of kernels that were launched before, from which they show a pace if they are half of all; by judgment."""
+"""Launches of kernels that were launched before, from which the work up to them has a usual value; by judgment."""
 _FIRST = 5.0
 """The work before a kernel's first launch may be so many times the mean before later ones: steps begin and end there,
 too. With 1 in its place, settled steps of public recordings have 8 % less of the host's work."""
