@@ -29,6 +29,7 @@ from hpuprof.analysis.step_table import kind_rows, step_rows, thread_rows
 from hpuprof.analysis.steps import Steps
 from hpuprof.analysis.workload import workload
 from hpuprof.efficiency.moving import moving_rows
+from hpuprof.efficiency.peaks import device_of
 from hpuprof.efficiency.utilization import MAX_ROWS, Utilization
 from hpuprof.executors import in_background
 from hpuprof.families import FAMILIES
@@ -96,7 +97,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     calls, call_count = collective_calls(view)
     counters, counter_count = counter_rows(view)
     intel = intel_row(view)
-    matrix = Utilization.of(view, row.device_name)
+    matrix = Utilization.of(view)
     utilisation, utilization_count, impossible = matrix.rows()
     moving, moving_count = moving_rows(view, matrix.peak, MAX_ROWS - len(utilisation))
     judged = judging()
@@ -296,7 +297,6 @@ def _timer_troubles(fitting: Timed | None, row: FileRow, settings: ReduceOptions
 
 def _file_row(view: RankView, file: TraceFile, settings: ReduceOptions, timer: Timed | None) -> FileRow:
     trace, steps = view.trace, view.steps
-    first = trace.first_device
     inside = identity_inside(trace.header)
     busy = view.device.busy
     outside = subtract(busy, union(steps.timed.start, steps.timed.end)).total_ns
@@ -316,7 +316,7 @@ def _file_row(view: RankView, file: TraceFile, settings: ReduceOptions, timer: T
         provenance="",
         host_name=str(inside["host"]) if "host" in inside else None,
         world_size=int(inside["world_size"]) if str(inside.get("world_size", "")).isdigit() else None,
-        device_name=str(first["name"]) if "name" in first else None,
+        device_name=device_of(trace),
         device_memory_bytes=trace.device_memory_bytes,
         family=trace.family,
         generation=trace.generation,

@@ -11,6 +11,11 @@ from functools import cache
 from pkgutil import get_data
 
 import msgspec
+import numpy as np
+
+from hpuprof.families import FAMILIES
+from hpuprof.model.once import once
+from hpuprof.model.trace import Trace
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,3 +38,18 @@ def peaks() -> tuple[Peak, ...]:
 def peak_of(device: str | None) -> Peak | None:
     """Return the peaks of a device by its name in the trace; None if they are unknown. Nothing is guessed."""
     return next((peak for peak in peaks() if device and re.search(peak.match, device, re.IGNORECASE)), None)
+
+
+@once
+def device_of(trace: Trace) -> str | None:
+    """Return the device's name: by the header, else of the chip for which most kernels that name one were built."""
+    if name := trace.first_device.get("name"):
+        return str(name)
+    chips = FAMILIES[trace.family].chips
+    if not chips or not len(trace.device):
+        return None
+    rows = np.bincount(trace.device.name)
+    kernels = [(trace.names[code], int(rows[code])) for code in np.flatnonzero(rows).tolist()]
+    found = {chip: sum(n for kernel, n in kernels if fits.search(kernel)) for chip, fits in chips.items()}
+    most = max(found, key=found.__getitem__)
+    return most if found[most] else None

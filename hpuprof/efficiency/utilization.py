@@ -15,7 +15,7 @@ import numpy as np
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.threads import backward_names
 from hpuprof.efficiency.formulas import FORMULAS, Work, matrix_work
-from hpuprof.efficiency.peaks import Peak, peak_of
+from hpuprof.efficiency.peaks import Peak, device_of, peak_of
 from hpuprof.ingest.dialect_engines import MATRIX_ENGINE
 from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of
 from hpuprof.model.intervals import contains, measure, union
@@ -44,7 +44,7 @@ class Utilization(msgspec.Struct, frozen=True, eq=False, dict=True):
     recomputed: Mask
 
     @classmethod
-    def of(cls, view: RankView, device: str | None) -> Utilization:
+    def of(cls, view: RankView) -> Utilization:
         """Find the matrix operators; of nested ones, the innermost, whose types are those of the kernel."""
         trace, nesting = view.trace, view.links.nesting
         host, rows = trace.host, nesting.rows
@@ -68,7 +68,7 @@ class Utilization(msgspec.Struct, frozen=True, eq=False, dict=True):
         position = named[innermost]
         return cls(
             view,
-            peak_of(device),
+            peak_of(device_of(trace)),
             position,
             [work or Work(0, None, "") for work in found],
             which[innermost],

@@ -101,6 +101,8 @@ class Family(Struct, frozen=True, kw_only=True):
     notes: Mapping[str, str] = field(default_factory=dict)
     """What `hpuprof explain` adds to a code."""
 
+    chips: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    """Names of its kernels that were built for one chip and run on no other, by the chip's name."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """Files of other profilers of it, by suffix: what they are, and how to come to one that is read."""
 

@@ -29,6 +29,8 @@ FAMILY = Family(
         loaded_launch=r"^hip(?:Ext)?ModuleLaunchKernel",
         operators="miopen|hip",
     ),
+    # Tensile's kernels, which rocBLAS and hipBLASLt load by the chip: `Cijk_Ailk_Bljk_BBS_..._ISA942_...`.
+    chips={f"gfx{chip}": re.compile(rf"^Cijk_\w+_ISA{chip}_") for chip in ("908", "90a", "942", "950")},
     advice=GRAPHS_AND_SERVERS,
     code={**code("cuda"), "allocations": NO_CACHE["rocm"]},
 )

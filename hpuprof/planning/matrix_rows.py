@@ -170,8 +170,7 @@ class MatrixRows(Struct, frozen=True, eq=False, dict=True):
 @once
 def known_work(of: ProgramCalls) -> Utilization:
     """Return what the operators of a recording compute, as far as their shapes were recorded."""
-    device_name = of.view.trace.first_device.get("name")
-    return of.measured.utilisation or Utilization.of(of.view, str(device_name) if device_name else None)
+    return of.measured.utilisation or Utilization.of(of.view)
 
 
 def _named(names: Sequence[str], codes: Codes, fits: Callable[[str], object]) -> Mask:

@@ -28,6 +28,8 @@ SKEW = 2.0
 less than a quarter of it. By judgment: most kernels of a library are near the best of their kind for their size."""
 LEAST_NS = 5e3
 """No kernel takes less, however little it computes: filling the device and draining it; by judgment."""
+ALIGNED = 8
+"""Numbers of 16 bits in 16 bytes, which NVIDIA's guide to matrix multiplication asks sizes to be multiples of."""
 NARROW = frozenset({"bf16", "fp16", "fp8"})
 """Types of products that are looked at: for those on fp32, fewer bits come first."""
 
@@ -76,9 +78,15 @@ def _find(of: ProgramCalls) -> _Far | None:
 
 
 def _operands(shapes: str) -> str:
-    """Return the shapes of the first two tensors of more than one dimension: `8192x4096 by 4096x12288`."""
-    sizes = [shape for shape in recorded_inputs(shapes, b"", b"").shapes if isinstance(shape, list) and len(shape) > 1]
-    return " by ".join("x".join(str(size) for size in shape) for shape in sizes[:2])
+    """Return the shapes of the first two tensors of more than one dimension: `8192x4096 by 4096x12288`.
+
+    Sizes at which rows of 16 bits do not start at multiples of 16 bytes are named, as the fast kernels need those.
+    """
+    found = recorded_inputs(shapes, b"", b"").shapes
+    sizes = [shape for shape in found if isinstance(shape, list) and len(shape) > 1][:2]
+    odd = sorted({size for shape in sizes for size in shape[-2:] if size > 1 and size % ALIGNED})
+    named = " by ".join("x".join(str(size) for size in shape) for shape in sizes)
+    return f"{named}: no multiple of {ALIGNED} is {', '.join(map(str, odd))}" if odd else named
 
 
 def _roof_ns(known: Utilization) -> Floats:

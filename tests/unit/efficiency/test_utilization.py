@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,14 +121,115 @@ def test_on_gaudi_no_links_are_needed(tmp_path: Path) -> None:
         assert row.matrix_busy_ns == 20_000
 
 
-def test_every_peak_has_a_source_and_a_pattern_of_its_own() -> None:
-    names = ["GAUDI2", "GAUDI3", "Tesla V100-SXM2-32GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-PG509-200"]
-    names += ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA B200", "AMD Instinct MI300X"]
-    assert [peak_of(name) for name in names] == list(peaks())
+NAMES = {
+    "GAUDI2": "Gaudi 2",
+    "GAUDI3": "Gaudi 3",
+    "Tesla T4": "T4",
+    "NVIDIA GeForce RTX 2080 Ti": "RTX 2080 Ti",
+    "Quadro RTX 6000": "Quadro RTX 6000",
+    "Tesla V100-PCIE-32GB": "V100 PCIe",
+    "Tesla V100-SXM2-32GB": "V100 SXM2",
+    "Tesla V100-DGXS-32GB": "V100 SXM2",
+    "NVIDIA A10": "A10",
+    "NVIDIA A10G": "A10G",
+    "NVIDIA A30": "A30",
+    "NVIDIA A40": "A40",
+    "NVIDIA RTX A6000": "RTX A6000",
+    "NVIDIA GeForce RTX 3090": "RTX 3090",
+    "NVIDIA A100-PCIE-40GB": "A100 PCIe, 40 GB",
+    "NVIDIA A100 80GB PCIe": "A100 PCIe, 80 GB",
+    "NVIDIA A100-SXM4-80GB": "A100 SXM, 80 GB",
+    "NVIDIA A100-SXM4-40GB": "A100 SXM, 40 GB",
+    "NVIDIA A100-PG509-200": "A100 SXM, 40 GB",
+    "NVIDIA L4": "L4",
+    "NVIDIA L40": "L40",
+    "NVIDIA L40S": "L40S",
+    "NVIDIA RTX 6000 Ada Generation": "RTX 6000 Ada",
+    "NVIDIA GeForce RTX 4090": "RTX 4090",
+    "NVIDIA H100 PCIe": "H100 PCIe",
+    "NVIDIA H100 NVL": "H100 NVL",
+    "NVIDIA H100 80GB HBM3": "H100 SXM",
+    "NVIDIA H200": "H200 SXM",
+    "NVIDIA GH200 480GB": "GH200, 96 GB",
+    "NVIDIA B200": "B200",
+    "NVIDIA B300 SXM6 AC": "B300",
+    "AMD Instinct MI100": "MI100",
+    "AMD Instinct MI210": "MI210",
+    "AMD Instinct MI250": "MI250, one of two dies",
+    "AMD Instinct MI250X": "MI250X, one of two dies",
+    "AMD Instinct MI300A": "MI300A",
+    "AMD Instinct MI300X": "MI300X",
+    "AMD Instinct MI300X VF": "MI300X",
+    "AMD Instinct MI325X": "MI325X",
+    "AMD Instinct MI350X": "MI350X",
+    "AMD Instinct MI355X": "MI355X",
+    "gfx908": "MI100",
+    "gfx90a": "gfx90a (MI210, MI250, MI250X)",
+    "gfx942": "gfx942 (MI300A, MI300X, MI325X)",
+    "gfx950": "gfx950 (MI350X, MI355X)",
+}
+"""Devices as traces name them, and the peaks that are theirs."""
+
+
+def test_each_device_has_the_peaks_of_its_own_name() -> None:
+    for device, name in NAMES.items():
+        fitting = [peak.name for peak in peaks() if re.search(peak.match, device, re.IGNORECASE)]
+        assert fitting == [name], device
+        assert peak_of(device) in peaks()
+    assert {peak.name for peak in peaks()} == set(NAMES.values())
+    assert len({peak.name for peak in peaks()}) == len(peaks())
+    unknown = ["NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 3090 Ti"]
+    assert [peak_of(name) for name in (None, "", "NVIDIA A1000", "Tesla V100S-PCIE-32GB", *unknown)] == [None] * 7
+
+
+def test_peaks_fit_each_other() -> None:
     for peak in peaks():
-        assert peak.source
-        assert peak.dense_tflops
-        assert [p for p in peaks() if p.name == peak.name] == [peak]
-    assert peak_of(None) is None
-    assert peak_of("NVIDIA GeForce RTX 2080 Ti") is None
-    assert peak_of("NVIDIA H100 PCIe") is None
+        tflops = peak.dense_tflops
+        half = tflops.get("bf16", tflops.get("fp16", 0))
+        assert peak.source, peak.name
+        assert half > 0, peak.name
+        assert half <= tflops.get("fp8", half) <= 2.05 * half, peak.name
+        assert tflops.get("fp64", 0) <= tflops.get("fp32", half) <= half, peak.name
+        assert (peak.without_tf32_tflops or 0) <= tflops.get("fp32", 0), peak.name
+        assert 0.2 < peak.memory_tb_per_s < 10, peak.name
+
+
+TENSILE = "Cijk_Ailk_Bljk_BBS_BH_MT256x112x64_MI16x16x16x1_SN_GSU1_ISA{}_IU1_K1_KLA"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "header", "found"),
+    [
+        ([TENSILE.format("942")], {}, "gfx942"),
+        ([TENSILE.format("942"), TENSILE.format("90a"), TENSILE.format("90a")], {}, "gfx90a"),
+        ([TENSILE.format("942")], {"deviceProperties": [{"id": 0, "name": ""}]}, "gfx942"),
+        (
+            [TENSILE.format("942")],
+            {"deviceProperties": [{"id": 0, "name": "AMD Instinct MI300X"}]},
+            "AMD Instinct MI300X",
+        ),
+        ([TENSILE.format("1100")], {}, None),
+        (["triton_ISA942_", "void at::native::elementwise_kernel"], {}, None),
+    ],
+)
+def test_kernels_say_for_which_chip_they_were_built(kernels, header, found, tmp_path: Path) -> None:
+    built = TraceBuilder(**header).steps(4, 100)
+    for step in range(4):
+        product(built, 100 * step + 10)
+        for i, kernel in enumerate(kernels):
+            at = 100 * step + 11 + 2 * i
+            built.kernel(kernel, at + 20, 2, launch=at, call="hipLaunchKernel", call_dur=1)
+    part = built.reduce(tmp_path)
+    assert (part.file.family, part.file.device_name) == ("rocm", found)
+    assert {row.at_peak_ns for row in steps(part)} == {None if peak_of(found) is None else round(FLOPS / PEAK[found])}
+
+
+PEAK = {"gfx942": 1307e3, "gfx90a": 191.5e3, "AMD Instinct MI300X": 1307e3}
+"""Operations a ns in 16 bits."""
+
+
+def test_kernels_of_other_families_name_no_chip(tmp_path: Path) -> None:
+    built = TraceBuilder().steps(4, 100)
+    for step in range(4):
+        built.kernel(TENSILE.format("942"), 100 * step + 30, 5, launch=100 * step + 13)
+    assert built.reduce(tmp_path).file.device_name is None

@@ -70,6 +70,26 @@ def test_the_first_two_matrices_are_named(tmp_path):
     assert change.where.endswith("most in aten::baddbmm of 8x4096x64 by 8x4096x2048")
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        ([4097, 4097], [4097, 4097], "4097x4097 by 4097x4097: no multiple of 8 is 4097"),
+        ([8, 4000, 100], [8, 100, 3001], "8x4000x100 by 8x100x3001: no multiple of 8 is 100, 3001"),
+        ([3, 4096, 64], [3, 64, 4096], "3x4096x64 by 3x64x4096"),
+        ([4096, 1], [1, 4096], "4096x1 by 1x4096"),
+    ],
+)
+def test_sizes_that_fast_kernels_do_not_take_are_named(first, second, named, tmp_path):
+    """A batch is no row of a matrix, and nothing can be done for a vector."""
+    trace = TraceBuilder(**H100).steps(4, 1000)
+    shapes = {"Input Dims": [first, second], "Input type": ["c10::BFloat16"] * 2}
+    operator = "aten::mm" if len(first) == 2 else "aten::bmm"
+    for at in range(0, 4000, 1000):
+        trace.host(operator, at + 1, 6, **shapes).kernel("gemm", at + 7, 800, launch=at + 2)
+    (change,) = Bench.of(trace, REMEDY, tmp_path).changes
+    assert change.where.endswith(f"most in {operator} of {named}")
+
+
 def test_a_short_kernel_is_left(tmp_path):
     """Of 64x64 by 64x64 the roofline says 0.01 µs, and no kernel takes so little."""
     trace = TraceBuilder(**H100).steps(4, 100)
