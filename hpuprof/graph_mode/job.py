@@ -66,7 +66,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def lead(self) -> Prediction:
         """The prediction that represents all ranks."""
-        first = self.predictions[0]
+        first = msgspec.structs.replace(self.predictions[0], loader_late=self.loader_late)
         return msgspec.structs.replace(first, overhead=interval(self.joint.cost.overhead)) if self.joint else first
 
     @cached_property

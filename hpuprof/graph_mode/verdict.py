@@ -297,7 +297,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
     open_question = lead.base == "profiled" and _would_decide(best.speedup)
     alone = ONE_PASS if first.step_source == ONCE else ONE_STEP
     lacking = alone if job.basis == "one_step" else STEP_TIME if open_question else None
-    if lacking is None and 1 - SURE < (job.loader_late or 0.0) < words.LATE and 1 - SURE < gain < SURE:
+    if lacking is not STEP_TIME and 1 - SURE < (job.loader_late or 0.0) < words.LATE and 1 - SURE < gain < SURE:
         lacking = LOADER
     speedup = chosen.speedup
     verdict = "no" if job.reach <= GAIN else _verdict(gain, speedup, blocked=bool(best.blocked_by), lacking=lacking)

@@ -13,9 +13,9 @@ from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction, 
 from hpuprof.what_if.settled import HOST
 
 NEARLY_ALL = 0.9
+"""Share of the device's work in graphs from which more of them change little. By judgment: a tenth is left."""
 LATE = 0.9
 """Probability that data-loader workers set the pace from which they do."""
-"""Share of the device's work in graphs from which more of them change little. By judgment: a tenth is left."""
 
 
 def compiled(device: str) -> str:

@@ -44,6 +44,12 @@ def late(fetches, rest, tmp_path) -> float:
         ([4000] * 8, [6000] * 8, 0.95, 1.0),  # no hand-over takes so long
         ([6000, 80, 85, 90, 6100, 82, 84, 91], [4000] * 8, 0.99, 1.0),  # four workers in step
         ([6000, 80, 85, 90, 81, 82, 84, 91], [9900] * 8, 0.0, 0.02),  # a single long fetch is no pace
+        # Of a single fetch nothing shows whether it stalled.
+        ([70], [9930], 0.0, 0.01),
+        ([1000], [9000], 0.0, 0.2),
+        ([27_000], [600_000], 0.4, 0.6),
+        ([27_000], [100_000], 0.7, 0.9),
+        ([400_000], [226_000], 0.9, 0.99),
         # The longer the rest of the step, the shorter the fetch: a batch comes every 4 ms whatever happens.
         ([850, 900, 700, 1000, 600, 800, 950, 650], [3100, 3300, 3000, 3400, 3200, 3050, 3350, 3150], 0.9, 1.0),
         # The rest of the step varies and the fetch does not follow.
