@@ -22,11 +22,14 @@ class Luck:
     hand_over_ns: float  # taking a batch from a worker
     fused_work: float  # device time of a fused optimizer, over that of its launches
     fused_host: float  # and of its host work
+    more: int  # times the workers that there are processors for
+    alongside: float  # time of a batch with more workers, over that now
 
     @classmethod
     def draw(cls, rng: random.Random) -> Luck:
         """Draw it; the ranges are as broad as what is known of each."""
-        return cls(rng.uniform(1.0, 2.0), 10 ** rng.uniform(5.0, 6.08), rng.uniform(0.37, 1.0), rng.uniform(0.05, 0.25))
+        own = rng.uniform(1.0, 2.0), 10 ** rng.uniform(5.0, 6.08), rng.uniform(0.37, 1.0), rng.uniform(0.05, 0.25)
+        return cls(*own, rng.choice((1, 2, 4)), rng.uniform(1.0, 1.3))
 
 
 def remedies(step: Step, luck: Luck, machine: Machine, step_ns: float, mode: str) -> Iterator[tuple[str, Edit]]:
@@ -37,6 +40,8 @@ def remedies(step: Step, luck: Luck, machine: Machine, step_ns: float, mode: str
     loading = sum(i.ns for i in step.instrs if i.phase == "data" and i.op is Op.HOST)  # nothing: workers fetch
     if loading:
         yield "data_loading", lambda s: _by_workers(s, luck, loading, step_ns)
+    if any(i.op is Op.BATCH for i in step.instrs):
+        yield "data_loading", lambda s: _by_more(s, luck)
     if any(i.phase == SYNC_PHASE for i in step.instrs):
         yield "read_backs", without_waits
     if sum(i.phase == "optimizer" and i.op is Op.LAUNCH for i in step.instrs) >= 8:
@@ -51,6 +56,17 @@ def _by_workers(step: Step, luck: Luck, loading: int, step_ns: float) -> Step:
 
     def change(i: Instr) -> Instr:
         return i._replace(ns=round(i.ns * left)) if i.phase == "data" and i.op is Op.HOST else i
+
+    return replace(step, instrs=tuple(map(change, step.instrs)))
+
+
+def _by_more(step: Step, luck: Luck) -> Step:
+    """Start as many more workers as there are processors for."""
+
+    def change(i: Instr) -> Instr:
+        if i.op is not Op.BATCH or luck.more == 1:
+            return i
+        return i._replace(workers=i.workers * luck.more, work_ns=round(i.work_ns * luck.alongside))
 
     return replace(step, instrs=tuple(map(change, step.instrs)))
 

@@ -1,14 +1,16 @@
-"""Fixes in jobs of several ranks: `python -m benchmarks.plan.job_fixes --seed S --cases N [--given]`.
+"""Fixes in jobs of several ranks: `python -m benchmarks.plan.job_fixes --seed S --cases N [--given] [--workers]`.
 
 Jobs of the simulated world whose ranks differ between two collectives, so that each waits for others in some of them. A
 fix is made on all ranks: the truth is the job with it, simulated without the profiler, paired with the job as it is. A
-place that the plan does not see counts as nothing saved.
+place that the plan does not see counts as nothing saved. With `--workers`, batches of all ranks come from workers, which
+may be waited for; those of a rank may be slower than the others'.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import math
 import random
 import sys
 import tempfile
@@ -23,7 +25,7 @@ from benchmarks.world.cases import BLOCK_STEPS, WARM_STEPS, drawn, even_machine,
 from benchmarks.world.draw import JOBS
 from benchmarks.world.host import run_ranks
 from benchmarks.world.machine import Machine
-from benchmarks.world.program import Step
+from benchmarks.world.program import Instr, Op, Step
 from benchmarks.world.trace import Source, cuda_trace
 from benchmarks.world.training import build
 
@@ -34,6 +36,10 @@ from .score import LINES, Row, paired, shares, table
 Steps = tuple[Step, ...]
 Edit = Callable[[Steps], Steps]
 ROUNDS = 5
+HAND_OVER = (5.0, 6.0)
+"""Powers of ten [ns]."""
+BATCH = (0.2, 2.0)
+"""Time between two batches over what the rest of the step takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +52,23 @@ class Job:
     traces: list[str]
 
     @classmethod
-    def of(cls, seed: int) -> Job:
-        """Draw it."""
+    def of(cls, seed: int, *, workers: bool = False) -> Job:
+        """Draw it; `workers`: whether batches come from such."""
         rng, machine, shape, block = drawn(seed, JOBS)
         own = random.Random(f"job loader {seed}")
-        if own.random() < 0.5:
+        if workers:
+            many, taking = own.choice((1, 2, 4)), round(10 ** own.uniform(*HAND_OVER))
+            shape = replace(shape, workers=many, loader_ns=0, hand_over_ns=taking)
+        elif own.random() < 0.5:
             shape = replace(shape, loader_ns=round(10 ** own.uniform(*SLOW_LOADER_NS)))
         step, unlike = build(shape, block, f"step {seed}"), rng.choice((0.0, 0.3, 0.8))
         how = profiled_steps(rng, shape, JOBS) | {"lead": WARM_STEPS, "drained": False}
         machine, steps = even_machine(machine), tuple(uneven(step, rng, unlike) for _ in range(shape.ranks))
+        if workers:
+            rest = max(run.step_ns() for run in run_ranks(steps, machine, steps=6, seed="without waiting"))
+            every = rest * math.exp(own.uniform(*map(math.log, BATCH)))
+            slower = [own.choice((1.0, 1.0, 1.0, 1.5)) for _ in steps]
+            steps = tuple(_fetched(step, every * by) for step, by in zip(steps, slower, strict=True))
         seen = run_ranks(steps, machine, seed=f"{seed} profiled", profile=True, **how)
         traces = [cuda_trace(run, machine, Source(r, len(seen)), f"{seed} trace {r}") for r, run in enumerate(seen)]
         return cls(seed, steps, machine, traces)
@@ -96,6 +110,15 @@ class Job:
         return [max(run.steady_ns() for run in played) for played in rounds]
 
 
+def _fetched(step: Step, every_ns: float) -> Step:
+    """Let the workers of a rank deliver a batch so often."""
+
+    def change(i: Instr) -> Instr:
+        return i._replace(work_ns=round(every_ns * i.workers)) if i.op is Op.BATCH else i
+
+    return replace(step, instrs=tuple(map(change, step.instrs)))
+
+
 def score_job(job: Job, *, told: bool) -> Iterator[Row]:
     """Yield the rows of a job: each remedy alone, and the first two and three lines; none where nothing has a price."""
     with tempfile.TemporaryDirectory() as folder:
@@ -119,10 +142,11 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
     parser.add_argument("--given", action="store_true", help="the plan is given the step time without the profiler")
+    parser.add_argument("--workers", action="store_true", help="batches come from data-loader workers")
     args = parser.parse_args()
     rows: list[Row] = []
     for seed in range(args.seed, args.seed + args.cases):
-        rows += score_job(Job.of(seed), told=args.given)
+        rows += score_job(Job.of(seed, workers=args.workers), told=args.given)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
     print(f"{len({r.case for r in rows})} of {args.cases} jobs have a price for something. {shares(rows)}\n")
     print("\n".join(table(rows, [])))

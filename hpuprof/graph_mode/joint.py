@@ -13,9 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.graph_mode.collective_skeleton import together_ns
-from hpuprof.model.arrays import Floats
+from hpuprof.model.arrays import Floats, Mask
 from hpuprof.model.prediction import CollectiveSkeleton, Constant, Option, Prediction, ProfilingPrior
 from hpuprof.what_if.joint_points import AS_RECORDED, JointTimes
+from hpuprof.what_if.loader_workers import late_samples
 from hpuprof.what_if.profiling_cost import Cost, fit
 from hpuprof.what_if.uncertainty import Drawn, Draws, Errors, unpack
 
@@ -36,9 +37,13 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def cost(self) -> Cost:
         """What profiling cost: one multiple for all ranks, which the slowest one of each collective shows."""
-        lead = self.predictions[0]
-        base = None if lead.base == "profiled" else lead.base_step_ns
-        return fit(self._prior, self.eager.profiled, base, lead.base_spread, self._draws.uniform[0])
+        lead, u = self.predictions[0], self._draws.uniform[0]
+        if lead.base == "profiled":
+            return fit(self._prior, self.eager.profiled, None, lead.base_spread, u)
+        known = fit(self._prior, self.eager.profiled, lead.base_step_ns, lead.base_spread, u)
+        # Steps that wait for batches are as long without the profiler, and show nothing of what it cost.
+        late = self.waiting([True] * len(self.predictions))
+        return known.where(late, fit(self._prior, self.eager.profiled, None, 0.0, u)) if late.any() else known
 
     @cached_property
     def base_samples(self) -> Floats:
@@ -58,24 +63,34 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
         speedup = self.base_samples / self._paced(played)
         return self._draws.with_errors(speedup, errors, self.cost.overhead), float(played.times[AS_RECORDED])
 
-    def along_the_cost(self, skeletons: Sequence[Sequence[CollectiveSkeleton]]) -> Floats | None:
+    def along_the_cost(
+        self, skeletons: Sequence[Sequence[CollectiveSkeleton]], every: Sequence[float] = ()
+    ) -> Floats | None:
         """Return samples of the step time [ns] with the chosen steps of each rank at the settings of `path_points`.
 
-        None where they do not match.
+        `every`: what is left on each rank of the time between two batches that are waited for; empty: all of it.
+        None where the steps do not match.
         """
         played = _played(self.predictions, self.constants, skeletons)
         if played is None:
             return None
-        return self._no_sooner(played.profiled(self._drawn.overhead, self._drawn.host_scale))
+        return self._no_sooner(played.profiled(self._drawn.overhead, self._drawn.host_scale), every)
 
     def _paced(self, played: JointTimes) -> Floats:
         """Return samples of the step time [ns]."""
         return self._no_sooner(played.at(self._drawn))
 
-    def _no_sooner(self, times: Floats) -> Floats:
+    def _no_sooner(self, times: Floats, every: Sequence[float] = ()) -> Floats:
         """Return step times no shorter than the data-loader workers of each rank allow [ns]."""
-        found: Floats = np.max([times, *(unpack(p.loader_every) for p in self.predictions if p.loader_every)], axis=0)
+        left = every or [1.0] * len(self.predictions)
+        batches = (unpack(p.loader_every) * s for p, s in zip(self.predictions, left, strict=True) if p.loader_every)
+        found: Floats = np.max([times, *batches], axis=0)
         return found
+
+    def waiting(self, ranks: Sequence[bool]) -> Mask:
+        """Return in which samples the recording holds waits for the workers of some of the chosen ranks."""
+        odds = [p.loader_late or 0.0 for p, chosen in zip(self.predictions, ranks, strict=True) if chosen]
+        return late_samples(max(odds))[0]
 
     @cached_property
     def _draws(self) -> Draws:

@@ -136,6 +136,10 @@ class ChangedStep(msgspec.Struct, frozen=True, kw_only=True):
     names: Annotated[list[str], Meta(description="The fixes.")]
     levels: Annotated[list[float], Meta(description="How badly they turn out, from 0 to 1.")]
     skeletons: Annotated[list[list[CollectiveSkeleton]], Meta(description="The chosen steps at each of them.")]
+    every: Annotated[
+        list[float],
+        Meta(description="What is left at each of the time between two batches that are waited for; empty: all of it."),
+    ] = []
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):

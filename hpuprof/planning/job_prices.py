@@ -110,14 +110,18 @@ class _Played(Struct, frozen=True, eq=False):
 
     def saved(self, of_rank: Sequence[ChangedStep | None]) -> Floats | None:
         """Return samples of what changes of each rank save [ns], None for a rank that changes nothing."""
-        levels = max((step.levels for step in of_rank if step is not None), key=len, default=[])
+        levels = sorted({level for step in of_rank if step is not None for level in step.levels})
         times: dict[float, Floats] = {}
+        paced = [step is not None and bool(step.every) for step in of_rank]
         for outcome in levels:
-            found = self.joint.along_the_cost(
-                [_at(outcome, step) or now for step, now in zip(of_rank, self.unchanged, strict=True)]
-            )
+            every = [_left_at(outcome, step) for step in of_rank]
+            changed = [_at(outcome, step) or now for step, now in zip(of_rank, self.unchanged, strict=True)]
+            found = self.joint.along_the_cost(changed, every)
             if found is None:
                 return None
+            same = self.joint.along_the_cost(self.unchanged, every) if any(paced) else None
+            if same is not None:  # where no one waited for a batch in the recording, there is no wait to take away
+                found = np.where(self.joint.waiting(paced), found, same)
             times[outcome] = found
         if not times:
             return None
@@ -129,13 +133,13 @@ class _Played(Struct, frozen=True, eq=False):
 
     def graphed(self, fixes: Sequence[RankFixes]) -> Graphed | None:
         """Play the ranks' steps as graphs with fixes; None where they capture other regions, or do not fit together."""
-        of_rank = [{tuple(step.names): step.skeletons[0] for step in one.graphed} for one in fixes]
+        of_rank = [{tuple(step.names): step for step in one.graphed} for one in fixes]
         if len({one.captured for one in fixes}) > 1 or not all(() in found for found in of_rank):
             return None
 
         def left(names: Sequence[Sequence[str]]) -> float | None:
             steps = [found.get(tuple(mine), found[()]) for found, mine in zip(of_rank, names, strict=True)]
-            times = self.joint.along_the_cost(steps)
+            times = self.joint.along_the_cost([step.skeletons[0] for step in steps], [_left_at(0.0, s) for s in steps])
             return None if times is None else max(float(median(times)), 1.0)
 
         alone = left([()] * len(fixes))
@@ -150,6 +154,14 @@ class _Played(Struct, frozen=True, eq=False):
 
 def _at(level: float, step: ChangedStep | None) -> list[CollectiveSkeleton]:
     """Return the steps at an outcome; at its only one where it has no others."""
-    if step is None:
-        return []
-    return step.skeletons[step.levels.index(level) if level in step.levels else 0]
+    return [] if step is None else step.skeletons[_place(level, step)]
+
+
+def _left_at(level: float, step: ChangedStep | None) -> float:
+    """Return what is left at an outcome of the time between two batches that are waited for."""
+    return 1.0 if step is None or not step.every else step.every[_place(level, step)]
+
+
+def _place(level: float, step: ChangedStep) -> int:
+    """Return the place of the outcome that is next to one; those of other ranks can be others."""
+    return min(range(len(step.levels)), key=lambda i: abs(step.levels[i] - level))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations, groupby
 
+from msgspec.structs import replace
+
 from hpuprof.model.plan_rows import PlanRow, RankFixes
 from hpuprof.model.prediction import ChangedStep
 from hpuprof.planning.remedies import changes_in
@@ -16,7 +18,7 @@ from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.graph import CrosswiseError
-from hpuprof.what_if.pricing import LEVELS, Models, remembering, with_changes
+from hpuprof.what_if.pricing import LEVELS, Models, left_of_pace, remembering, with_changes
 from hpuprof.what_if.step_model import StepModel
 
 Made = tuple[Remedy, Change]
@@ -45,7 +47,8 @@ def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) ->
         alone.append(step)
         found.append((remedy, change))
         mine = remedy.name in wished if wished else remedy.effort < Effort.NUMERICS
-        if mine and not any(change.shares(taken) for _, taken in chosen):
+        # A pace and the steps that wait for it do not add up: it is a line by itself.
+        if mine and change.paces is None and not any(change.shares(taken) for _, taken in chosen):
             chosen.append((remedy, change))
     names = [remedy.name for remedy, _ in chosen]
     together = _step(model, models, names, [change for _, change in chosen]) if chosen else None
@@ -77,24 +80,48 @@ def _graphed(
 def _widest(situation: Situation) -> Iterator[tuple[Remedy, Change]]:
     """Yield the change of each remedy that touches most of the program, where it leaves collectives as they are."""
     found = [
-        (remedy, change)
+        (remedy, _unwaiting(change, situation))
         for remedy, change in changes_in(situation)
-        if remedy.name not in BY_OTHERS and "communication" not in remedy.bounds and change.paces is None
+        if remedy.name not in BY_OTHERS and "communication" not in remedy.bounds
     ]
     for _, mine in groupby(found, key=lambda one: one[0].name):
         yield max(mine, key=lambda one: 0 if one[1].touches is None else int(one[1].touches.sum()))
 
 
+def _unwaiting(change: Change, situation: Situation) -> Change:
+    """Return a change of the pace of workers with the waits taken away; how often batches come, the job says."""
+    loader = situation.loader
+    if change.paces is None or loader is None:
+        return change
+    return replace(change, edit=lambda model, _: model.without_host(loader.waiting))
+
+
 def _step(
-    model: StepModel, models: Models, names: list[str], changes: Sequence[Change], levels: Sequence[float] = LEVELS
+    model: StepModel,
+    models: Models,
+    names: list[str],
+    changes: Sequence[Change],
+    levels: Sequence[float] | None = None,
 ) -> ChangedStep | None:
-    """Return the steps with changes at each outcome; None if work would wait for itself."""
-    levels = levels if any(change.uncertain for change in changes) else levels[:1]
+    """Return the steps with changes at outcomes, None: at all of theirs; None if work would wait for itself."""
+    levels = _outcomes(changes) if levels is None else levels
+    # How often batches come changes with the outcome, and not what the steps do.
+    edited = levels if any(change.uncertain and change.paces is None for change in changes) else levels[:1]
     try:
-        found = [model.along_the_cost(with_changes(models, changes, level).schedule) for level in levels]
+        found = [model.along_the_cost(with_changes(models, changes, level).schedule) for level in edited]
     except CrosswiseError:
         return None
-    return ChangedStep(names=names, levels=list(levels), skeletons=found)
+    found += found[:1] * (len(levels) - len(edited))
+    paced = any(change.paces is not None for change in changes)
+    every = [left_of_pace(changes, level) for level in levels] if paced else []
+    return ChangedStep(names=names, levels=list(levels), skeletons=found, every=every)
+
+
+def _outcomes(changes: Sequence[Change]) -> Sequence[float]:
+    """Return the outcomes at which changes are played, as for a rank alone."""
+    if not any(change.uncertain for change in changes):
+        return LEVELS[:1]
+    return sorted({*LEVELS, *(bend for change in changes for bend in change.bends)})
 
 
 def row_of(remedy: Remedy, change: Change, situation: Situation, family: str, reason: str = "") -> PlanRow:

@@ -43,7 +43,7 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
     if graph.verdict in WORTH_TRYING and graph.step_time_ns is not None and graph.base_step_ns:
         found.append(replace(_graphs(graph, graph.step_time_ns), **before))
     known = {row.remedy for row in found} | {GRAPHS}
-    # Fixes of communication, and the workers' pace, are played on the first rank alone.
+    # Fixes of communication are played on the first rank alone.
     found += [_open(row) for row in rows if row.remedy not in known and row.alone_ns is not None]
     known |= {row.remedy for row in found}
     wished = prices.wished
@@ -104,13 +104,14 @@ def _chosen(
 
     `apart`: pairs of fixes of which only one can be a line.
     """
-    out: list[PlanRow] = []
-    ordered = sorted(rows, key=lambda row: value_of(row, blocked=blocked and row.remedy == GRAPHS), reverse=True)
+    much = [row for row in rows if _much(row, now)]
+    ordered = sorted(much, key=lambda row: value_of(row, blocked=blocked and row.remedy == GRAPHS), reverse=True)
     at = next((i for i, row in enumerate(ordered) if row.remedy == GRAPHS), len(ordered))
-    for row in [*ordered[:at], *sorted(ordered[at:], key=lambda row: row.remedy not in clears)]:
-        sure = (row.alone_low_ns or 0.0) >= LOSS * now or (row.p_gain or 0.0) >= SURE
+    ordered = [*ordered[:at], *sorted(ordered[at:], key=lambda row: row.remedy not in clears)]
+    out = [row for row in ordered if (row.alone_low_ns or 0.0) >= LOSS * now or (row.p_gain or 0.0) >= SURE][:1]
+    for row in ordered:
         excluded = any(frozenset((row.remedy, other.remedy)) in apart for other in out)
-        if _much(row, now) and (out or sure) and not excluded and len(out) < MOST:
+        if out and row not in out and not excluded and len(out) < MOST:
             out.append(row)
     return out
 
@@ -182,6 +183,8 @@ def _of_graphs(row: PlanRow, done: Sequence[PlanRow], above: PlanRow, as_graphs:
     else:
         then = left * kept
     saved = max(0.0, left - then)
+    if saved > alone.median:  # what held it up is gone: likelier, and no more than it may be
+        return replace(alone, median=min(saved, alone.high))
     return alone.times(saved / alone.median if alone.median > 0.0 else 0.0)
 
 

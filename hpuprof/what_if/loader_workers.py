@@ -144,9 +144,7 @@ class Loader(Struct, frozen=True, eq=False):
         queue = Queue.of(view.trace.header)
         if queue is not None and queue.decides:
             probability = float(not queue.finished.any())
-        rng = np.random.default_rng(SEED + 5)
-        late = (rng.permutation(SAMPLES) + 0.5) / SAMPLES < probability
-        uniform = (rng.permutation(SAMPLES) + 0.5) / SAMPLES
+        late, uniform = late_samples(probability)
         long = fetches.took > taking
         start, end = fetches.start[long] + round(taking), (fetches.start + fetches.took)[long]
         mean = span / len(steps.start)
@@ -157,6 +155,13 @@ class Loader(Struct, frozen=True, eq=False):
             waiting=union(start, end),
             probability=probability,
         )
+
+
+def late_samples(probability: float) -> tuple[Mask, Floats]:
+    """Return in which samples workers set the pace, the likelier the more of the same ones; and numbers in (0, 1)."""
+    rng = np.random.default_rng(SEED + 5)
+    odds, uniform = ((rng.permutation(SAMPLES) + 0.5) / SAMPLES for _ in range(2))
+    return odds < probability, uniform
 
 
 def _waited_for(fetches: Fetches, every: float) -> tuple[float, float]:

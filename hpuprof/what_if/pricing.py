@@ -143,14 +143,12 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
             times[left] = self._play(self.models, changes, level, left, ideal=ideal)
         elif len(left) and loader is not None:
             late = loader.late[left]
-            # More workers hand nothing over sooner where no one waits for them.
-            for mine, models, done in (
-                (left[~late], self.models, tuple(change for change in changes if change.paces is None)),
-                (left[late], self.unwaiting, changes),
-            ):
+            # A pace says how often batches come; it makes nothing of the steps shorter.
+            made = tuple(change for change in changes if change.paces is None)
+            for mine, models in ((left[~late], self.models), (left[late], self.unwaiting)):
                 if len(mine):
-                    every = loader.every[mine] * _left_of_pace(done, level, ideal=ideal)
-                    times[mine] = np.maximum(self._play(models, done, level, mine, ideal=ideal), every)
+                    every = loader.every[mine] * left_of_pace(changes, level, ideal=ideal)
+                    times[mine] = np.maximum(self._play(models, made, level, mine, ideal=ideal), every)
         return times[at]
 
     def _play(
@@ -181,7 +179,7 @@ class Pricing(Struct, frozen=True, eq=False, dict=True):
     def sets_the_step(self, changes: Sequence[Change]) -> str:
         """Return what the step loses most by with some changes: host or device, at the medians."""
         if self.loader is not None:
-            every = self.loader.every[self.at] * _left_of_pace(changes, 0.5)
+            every = self.loader.every[self.at] * left_of_pace(changes, 0.5)
             if median(self.share(changes) * self.now <= every * (1.0 + TINY)) > 0:
                 return "host"
         schedule = self.edited(changes).schedule
@@ -250,7 +248,7 @@ def with_changes(models: Models, changes: Sequence[Change], level: float, *, ide
     return models(tuple(sorted(changes, key=lambda c: c.last)), level, ideal)
 
 
-def _left_of_pace(changes: Sequence[Change], level: float, *, ideal: bool = False) -> float:
+def left_of_pace(changes: Sequence[Change], level: float, *, ideal: bool = False) -> float:
     """Return the share left of the time between two batches of workers."""
     paces = [change.paces for change in changes if change.paces is not None]
     return 1.0 if not paces else 0.0 if ideal else min(one(level) for one in paces)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from builder import TraceBuilder
 
 import hpuprof
-from hpuprof.analysis.integrity import LOST, Missing, rows_end, whole_steps, without_rows
+from hpuprof.analysis.integrity import LOST, Missing, _graphs, _places, rows_end, whole_steps, without_rows
 from hpuprof.analysis.links import link
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.intervals import EMPTY, Intervals
@@ -279,6 +280,13 @@ def test_a_graph_with_a_hole_in_its_rows_has_lost_some(trace, lost, tmp_path):
     assert bool(codes(analyzed(trace, tmp_path)) & {"HP108", "HP154"}) == lost
 
 
+def test_how_late_a_graph_is_launched_says_nothing_of_its_holes(tmp_path):
+    out = once_replayed(range(100, 110))
+    for event in out.events:
+        event["ts"] += 1e6
+    assert codes(analyzed(out, tmp_path)) & {"HP108", "HP154"}
+
+
 def test_work_that_starts_as_a_graph_ends_leaves_no_hole(tmp_path):
     """Two kernels of 100 µs are queued behind it, and the first starts in the nanosecond in which it ends."""
     out = once_replayed(behind=220)
@@ -399,6 +407,68 @@ def test_launches_before_the_only_step_say_nothing_of_where_its_rows_end(tmp_pat
     report = analyzed(out, tmp_path)
     assert "the step is judged up to the first of them" in report.headline.sentence
     assert report.data.steps[0].wall_ns == pytest.approx(403_000, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("out", "count"),
+    [
+        (program(steps=1), 48),
+        (program(steps=1, keep=lambda step, launch: False), 0),  # no device was recorded
+        (TraceBuilder().steps(1, 100).lane("gemm", 10, 5).host("hcl_launch", 2, 1, correlation=7), 0),  # HPU: by order
+    ],
+)
+def test_launches_are_looked_at_where_rows_could_carry_their_correlation(out, count, tmp_path):
+    trace = read_trace(out.write(tmp_path / "rank0.pt.trace.json"))
+    assert len(Missing.of(trace, link(trace), np.array([0])).when) == count
+
+
+def graphs_in_turns(*ids: int | None) -> TraceBuilder:
+    """Steps that launch graphs of 12 and 40 kernels, in another order each; `ids`: of both, None: rows say nothing."""
+    out, correlation = TraceBuilder(), 0
+    for step in range(6):
+        at = 1000.0 * step
+        out.step(step, at, 1000)
+        for which in (0, 1) if step % 2 else (1, 0):
+            correlation += 1
+            out.host("cudaGraphLaunch", at, 10, cat="cuda_runtime", correlation=correlation)
+            named = {} if ids[which] is None else {"graph id": ids[which]}
+            for i in range((12, 40)[which]):
+                out.device("k", at + 20 + 8 * i, 7, correlation=correlation, **named)
+            at += 400
+    return out
+
+
+@pytest.mark.parametrize(("ids", "lost"), [((4, 9), 0), ((4, None), 6), ((None, None), 6), ((4, 4), 6)])
+def test_graphs_are_compared_with_launches_of_the_same_one_where_all_rows_name_it(ids, lost, tmp_path):
+    trace = read_trace(graphs_in_turns(*ids).write(tmp_path / "rank0.pt.trace.json"))
+    missing = Missing.of(trace, link(trace), 1_000_000 * np.arange(6))
+    assert len(missing.when) == 12
+    assert missing.lacking.sum() == lost
+
+
+def test_a_launch_without_any_row_leaves_the_others_their_names(tmp_path):
+    out = graphs_in_turns(4, 9).host("cudaGraphLaunch", 5900, 10, cat="cuda_runtime", correlation=99)
+    trace = read_trace(out.write(tmp_path / "rank0.pt.trace.json"))
+    missing = Missing.of(trace, link(trace), 1_000_000 * np.arange(6))
+    assert np.flatnonzero(missing.lacking).tolist() == [12]
+
+
+def test_each_launch_launched_the_graph_that_its_rows_name():
+    """The first and the last host row launch, and a device row was launched by none."""
+    trace = SimpleNamespace(host=range(4), device=SimpleNamespace(recipe=np.array([7, 7, 8, 9])))
+    links = SimpleNamespace(launch=np.array([0, 0, 3, -1]))
+    assert _graphs(trace, links, np.array([0, 3]), np.zeros(2, dtype=bool)).tolist() == [7, 8]
+    assert _graphs(trace, links, np.array([0, 2]), np.zeros(2, dtype=bool)) is None
+    assert _graphs(trace, links, np.array([0, 2]), np.array([False, True])).tolist() == [7, -1]
+    assert _graphs(trace, links, np.array([1, 2]), np.ones(2, dtype=bool)) is None
+
+
+def test_launches_at_the_same_place_of_steps_with_as_many_are_alike():
+    """Steps with two, two, three and one; a launch in the nanosecond in which a step starts is its own."""
+    found = _places(np.array([0, 100, 200, 300]), np.array([0, 10, 100, 110, 200, 210, 220, 300])).tolist()
+    assert found[0] == found[2]
+    assert found[1] == found[3]
+    assert len(set(found)) == 6
 
 
 def launched(*lacking: int, count: int, graph: tuple[int, ...] = (), **times: Intervals) -> Missing:

@@ -84,6 +84,29 @@ def test_what_may_lose_is_no_first_line_of_a_job(graph):
     assert [(r.remedy, r.order, r.reason) for r in rows] == [("read_backs", None, "may_lose")]
 
 
+def test_what_may_lose_stands_behind_what_does_not(graph):
+    """It is worth more than the other, and than a third, which stays in its place behind it."""
+    prices = (price("read_backs", -50, 400, 500, p_gain=0.7), price("uploads", 50, 60, 70), price("copies", 40, 50, 60))
+    assert list(gains(job(None, *prices), graph)) == ["uploads", "read_backs", "copies"]
+    alike = frozenset({frozenset({"uploads", "read_backs"})})
+    assert list(gains(msgspec.structs.replace(job(None, *prices), apart=alike), graph)) == ["uploads", "copies"]
+
+
+def test_graphs_save_more_behind_what_held_them_up_and_no_more_than_they_may(graph):
+    """Workers set the pace of half of the samples: alone they save 50 (0 to 600), after more workers what they may."""
+    option = msgspec.structs.replace(OPTION, blocked_by=[])
+    known = {"verdict": "likely", "region": "step", "api": "torch.cuda.graph", "options": [option], "speedup": None}
+    then = Interval(low=400, median=950, high=1000)
+    held = msgspec.structs.replace(graph, step_time_ns=then, probability_gain=0.5, **known)
+    prices = job((100, 100, 100), price("data_loading", 100, 100, 100))
+    free = msgspec.structs.replace(prices, graphed=Graphed("step", {"data_loading": 0.5}, None))
+    first, second = (r for r in lines_of(free, [], held) if r.order)
+    assert (first.remedy, second.remedy) == ("data_loading", "graphs")
+    assert (second.gain_low_ns, second.gain_ns, second.gain_high_ns) == (0, pytest.approx(425), 600)
+    freer = msgspec.structs.replace(prices, graphed=Graphed("step", {"data_loading": 0.1}, None))
+    assert next(r for r in lines_of(freer, [], held) if r.order == 2).gain_ns == 600
+
+
 def test_what_saves_nothing_of_the_job_has_no_place_in_it(graph):
     """The rank waits for the others all the same; what only one rank has a price for stays, at its own."""
     prices = job(None, price("read_backs", 0, 0, 0))

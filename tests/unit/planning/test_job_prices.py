@@ -13,7 +13,7 @@ from rank_traces import ALL_REDUCE, comm, header
 
 import hpuprof
 from hpuprof.model.plan_rows import PlanRow
-from hpuprof.planning.job_prices import Graphed, JobPrices, _at, _Played
+from hpuprof.planning.job_prices import Graphed, JobPrices, _at, _left_at, _Played
 from hpuprof.report.model import Report
 from hpuprof.what_if.pricing import outcomes
 from hpuprof.what_if.uncertainty import SAMPLES
@@ -21,12 +21,26 @@ from hpuprof.what_if.uncertainty import SAMPLES
 LAUNCHES, EVERY, KERNEL, LATENCY, TRANSFER = 6, 20, 8, 6, 40
 
 
-def job(reads: dict[int, float], slower: dict[int, float], more: Sequence[float] = (0.0,) * 6) -> list[TraceBuilder]:
-    """`reads`: length of an `item()` before the all-reduce; `slower`, `more`: host work there, by rank and step [µs]."""
+FETCH = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def job(
+    reads: dict[int, float],
+    slower: dict[int, float],
+    more: Sequence[float] = (0.0,) * 6,
+    fetches: dict[int, float] | None = None,
+) -> list[TraceBuilder]:
+    """`reads`: length of an `item()` before the all-reduce; `slower`, `more`: host work there, by rank and step [µs].
+
+    `fetches`: what a batch of workers takes at the begin of each step, by rank [µs].
+    """
     ranks = [TraceBuilder(**header(rank, 2)) for rank in range(2)]
     now, free = [0.0, 0.0], [0.0, 0.0]
     for step, longer in enumerate(more):
         begin, ready = list(now), [0.0, 0.0]
+        for rank, took in (fetches or {}).items():
+            ranks[rank].annotation(FETCH, now[rank], took)
+            now[rank] += took
         for half in range(2):
             for rank, trace in enumerate(ranks):
                 for _ in range(LAUNCHES):
@@ -84,6 +98,28 @@ def test_a_fix_that_another_rank_needs_is_a_line_of_the_job(tmp_path):
     assert row.alone_ns == pytest.approx(200_000, rel=0.1)
 
 
+@pytest.mark.parametrize(("rank", "slower", "waits"), [(0, 0.0, 3000), (1, 0.0, 3000), (1, 2000.0, 1000)])
+def test_workers_of_any_rank_are_a_line_as_far_as_they_hold_up_the_job(rank, slower, waits, tmp_path):
+    """The other rank takes its batches at once, and as much longer as given for the rest of its step."""
+    report = analyzed(job({}, {1 - rank: slower}, fetches={rank: 3000.0, 1 - rank: 80.0}), tmp_path)
+    assert report.graph_mode.together_error == pytest.approx(0.0, abs=0.01)
+    row = next(row for row in report.data.plan if row.remedy == "data_loading")
+    assert row.order == 1
+    assert row.alone_low_ns < row.alone_ns < row.alone_high_ns
+    assert 0.3 * waits < row.alone_ns / 1000 < 1.1 * waits  # batches come a quarter as late, or as now
+    assert row.p_gain > 0.8
+
+
+@pytest.mark.parametrize("known", ["3.4ms", "3.2ms"])
+def test_a_given_step_time_that_workers_set_shows_nothing_of_what_they_hold_up(known, tmp_path):
+    """Steps of 3.4 ms, of which 3 wait: with the profiler or without."""
+    (tmp_path / "given").mkdir()
+    ranks = job({}, {}, fetches={0: 80.0, 1: 3000.0})
+    plain, given = analyzed(ranks, tmp_path), analyzed(ranks, tmp_path / "given", step_time=known)
+    saved = [next(row for row in one.data.plan if row.remedy == "data_loading") for one in (plain, given)]
+    assert saved[1].alone_ns == pytest.approx(saved[0].alone_ns, rel=0.1)
+
+
 def test_what_a_rank_does_while_it_would_wait_for_another_saves_nothing(tmp_path):
     row = read_of(analyzed(job({0: 200.0}, {1: 400.0}), tmp_path))
     assert (row.order, row.reason, row.alone_ns) == (None, "no_place", None)
@@ -102,26 +138,39 @@ def test_a_rank_alone_has_no_fixes_of_a_job(tmp_path):
 
 
 def test_a_rank_whose_change_has_one_outcome_is_played_with_it_at_all():
-    one = SimpleNamespace(levels=[0.0], skeletons=[["only"]])
-    three = SimpleNamespace(levels=[0.0, 0.5, 1.0], skeletons=[["best"], ["middle"], ["worst"]])
+    one = SimpleNamespace(levels=[0.0], skeletons=[["only"]], every=[])
+    three = SimpleNamespace(levels=[0.0, 0.5, 1.0], skeletons=[["best"], ["middle"], ["worst"]], every=[0.1, 0.2, 0.3])
     assert [_at(level, one) for level in (0.0, 0.5, 1.0)] == [["only"]] * 3
     assert [_at(level, three) for level in (0.0, 0.5, 1.0)] == [["best"], ["middle"], ["worst"]]
     assert _at(0.5, None) == []
+    assert [_left_at(level, three) for level in (0.0, 0.5, 1.0)] == [0.1, 0.2, 0.3]
+    assert (_left_at(0.5, one), _left_at(0.5, None)) == (1.0, 1.0)
 
 
 def played(now: float = 1000.0) -> _Played:
     """Two ranks of which the later one sets the step; their collectives are the step time itself [ns]."""
 
-    def along(times: list[float | None]) -> np.ndarray | None:
-        return None if None in times or -1.0 in times else np.full(SAMPLES, max(times))
+    def along(times: list[float | None], every: list[float]) -> np.ndarray | None:
+        paced = max(now * left if left < 1 else 0.0 for left in every)
+        return None if None in times or -1.0 in times else np.full(SAMPLES, max(*times, paced))
+
+    def waiting(ranks: list[bool]) -> np.ndarray:
+        """Workers set the pace of the first rank in the first quarter of the samples, and of the other in half."""
+        return np.arange(SAMPLES) < SAMPLES * max(
+            part * chosen for part, chosen in zip((0.25, 0.5), ranks, strict=True)
+        )
 
     return _Played(
-        SimpleNamespace(along_the_cost=along), [now, now - 200], np.full(SAMPLES, 2 * now), np.full(SAMPLES, now)
+        SimpleNamespace(along_the_cost=along, waiting=waiting),
+        [now, now - 200],
+        np.full(SAMPLES, 2 * now),
+        np.full(SAMPLES, now),
     )
 
 
-def step(**at: float) -> SimpleNamespace:
-    return SimpleNamespace(levels=[float(f"0.{k[1:]}") if k != "l1" else 1.0 for k in at], skeletons=list(at.values()))
+def step(every: Sequence[float] = (), **at: float) -> SimpleNamespace:
+    levels = [float(f"0.{k[1:]}") if k != "l1" else 1.0 for k in at]
+    return SimpleNamespace(levels=levels, skeletons=list(at.values()), every=list(every))
 
 
 def test_a_job_saves_the_share_that_it_is_shorter_of_its_step_time():
@@ -136,6 +185,21 @@ def test_what_is_not_known_lies_between_its_outcomes():
     saved = played().saved([step(l0=820.0, l5=900.0, l1=940.0), step(l0=100.0)])
     level, error = outcomes(SAMPLES, 0.7)
     assert saved == pytest.approx(2 * (1000 - np.interp(level, [0, 0.5, 1], [820, 900, 940])) * error)
+
+
+@pytest.mark.parametrize(("rank", "part"), [(0, 0.25), (1, 0.5)])
+def test_batches_that_come_sooner_save_where_workers_are_waited_for(rank, part):
+    """The step takes 500 without the wait, and a batch comes every 0.6 to 0.9 of the 1000 that it takes now."""
+    of_rank = [None, None]
+    of_rank[rank] = step([0.6, 0.75, 0.9], l0=500.0, l5=500.0, l1=500.0)
+    now = played()
+    saved = now.saved([*of_rank])
+    level, error = outcomes(SAMPLES, 0.7)
+    other = 0.8 if rank == 0 else 1.0  # of the rank that does not wait
+    shares = np.interp(level, [0, 0.5, 1], np.maximum([0.6, 0.75, 0.9], other))
+    late = np.arange(SAMPLES) < part * SAMPLES
+    assert saved[late] == pytest.approx((2000 * (1 - shares) * error)[late])
+    assert not saved[~late].any()
 
 
 def test_nothing_changed_saves_nothing_that_is_known_and_no_play_no_price():
@@ -175,14 +239,22 @@ def test_graphs_and_a_fix_of_one_rank_leave_what_graphs_leave_without_its_place(
 class Meeting:
     """Ranks that take as long as the slowest of their steps, which are numbers; None: they do not fit together."""
 
-    def along_the_cost(self, steps: Sequence[Sequence[float | None]]) -> np.ndarray | None:
-        times = [step for (step,) in steps]
+    def along_the_cost(self, steps: Sequence[Sequence[float | None]], every: Sequence[float]) -> np.ndarray | None:
+        times = [step if step is None else step * left for (step,), left in zip(steps, every, strict=True)]
         return None if None in times else np.array([max(times), max(times), 2 * max(times)])
 
 
 def fixes_of(captured: str, *graphed: tuple[list[str], float | None], together: list[str] | None = None):
     """What a rank's step takes as graphs with some fixes; a step that was not played with more outcomes than one."""
-    steps = [SimpleNamespace(names=names, skeletons=[[took], [1e9]]) for names, took in graphed]
+    steps = [
+        SimpleNamespace(
+            names=names,
+            levels=[0.5, 1.0],
+            skeletons=[[took], [1e9]],
+            every=[0.5, 0.1] if "sooner" in names else [],
+        )
+        for names, took in graphed
+    ]
     return SimpleNamespace(
         captured=captured, graphed=steps, together=together and SimpleNamespace(names=together), wished=[]
     )
@@ -202,6 +274,12 @@ def test_steps_as_graphs_are_played_with_each_fix_where_a_rank_has_a_place_for_i
     found = graphed(FIRST, other)
     assert (found.region, found.every) == ("step", 120 / 400)
     assert found.single == {"a": 240 / 400, "b": 300 / 400, "c": 1.0}
+
+
+def test_steps_as_graphs_have_batches_sooner_too():
+    assert graphed(FIRST, fixes_of("step", ([], 400), (["sooner"], 400))).single["sooner"] == 1.0
+    first = fixes_of("step", ([], 100), (["sooner"], 100))
+    assert graphed(first, fixes_of("step", ([], 400), (["sooner"], 400))).single["sooner"] == 0.5
 
 
 def test_a_rank_that_can_do_nothing_at_once_is_played_as_it_is():

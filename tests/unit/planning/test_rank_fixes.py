@@ -25,6 +25,9 @@ class Steps(SimpleNamespace):
             raise CrosswiseError
         return schedule
 
+    def without_host(self, windows: str) -> Steps:
+        return Steps(**{**vars(self), "schedule": (*self.schedule, (f"without {windows}", 0.0))})
+
 
 def change(name: str, touches: Sequence[int] | None = None, **more) -> Change:
     mask = None if touches is None else np.isin(np.arange(6), touches)
@@ -45,13 +48,20 @@ def remedy(name: str, *changes: Change, effort: Effort = Effort.ARGUMENT, **more
 
 @pytest.fixture
 def fixes(monkeypatch):
-    def of(*remedies: Remedy, wished: Sequence[str] = (), collectives: int = 1, captures: Sequence[OptionKey] = ()):
+    def of(
+        *remedies: Remedy,
+        wished: Sequence[str] = (),
+        collectives: int = 1,
+        captures: Sequence[OptionKey] = (),
+        loader: SimpleNamespace | None = None,
+    ):
         found = [(one, change) for one in remedies for change in one.find(None)]
         chosen = SimpleNamespace(chosen={1: np.arange(collectives)} if collectives else {})
         model = Steps(schedule=(), collectives=chosen)
         monkeypatch.setattr(module, "changes_in", lambda _: found)
         edits = {key: change(f"{key.region} as graphs").edit for key in captures}
-        return rank_fixes(SimpleNamespace(model=model, place=lambda *_: NOWHERE, captures=edits), "cuda", wished)
+        situation = SimpleNamespace(model=model, place=lambda *_: NOWHERE, captures=edits, loader=loader)
+        return rank_fixes(situation, "cuda", wished)
 
     return of
 
@@ -75,14 +85,29 @@ def test_what_is_not_known_is_played_at_three_outcomes(fixes):
     assert found.together.skeletons[1] == (("x", 0.5), ("y", 0.5))
 
 
-def test_communication_graphs_and_the_pace_of_workers_are_priced_otherwise(fixes):
+def test_communication_and_graphs_are_priced_otherwise(fixes):
     found = fixes(
         remedy("buckets", change("x"), bounds=("communication",)),
         remedy("graphs", change("x")),
-        remedy("data_loading", change("x", paces=lambda level: level)),
         remedy("copies", change("x"), bounds=("copy",)),
     )
     assert [row.remedy for row in found.rows] == ["copies"]
+    assert found.alone[0].every == []
+
+
+def test_batches_that_come_sooner_are_a_pace_and_steps_without_the_wait_for_them(fixes):
+    """The job says how often they come, so they are not made with others at once."""
+    found = fixes(
+        remedy("data_loading", change("x", paces=lambda level: (1 + level) / 4, uncertain=True)),
+        remedy("copies", change("y")),
+        loader=SimpleNamespace(waiting="waits"),
+    )
+    assert [row.remedy for row in found.rows] == ["data_loading", "copies"]
+    (step, copies) = found.alone
+    assert (step.levels, step.every) == ([0.0, 0.5, 1.0], [0.25, 0.375, 0.5])
+    assert step.skeletons == [(("without waits", 0.0),)] * 3
+    assert copies.every == []
+    assert found.together.names == ["copies"]
 
 
 def test_what_is_made_at_once_changes_no_numerics_and_shares_no_calls(fixes):

@@ -285,6 +285,25 @@ def test_a_call_that_loads_costs_what_a_launch_does_and_not_what_a_read_does(tmp
     assert length(model) == pytest.approx(30 * 0.1 + 40 * 0.51, rel=0.01)
 
 
+def test_calls_that_launch_nothing_are_no_launches(tmp_path):
+    """Between launches that return after 5 us, memory is asked for three times each, in half a microsecond."""
+    trace = passes(TraceBuilder(), count=30)
+    for k in range(90):
+        trace.host("cudaMalloc", 3 * LOAD + 330 + 30 * k, 0.5, cat="cuda_runtime")
+    model = model_of(trace, tmp_path)
+    program, cost = model.program, model.schedule.calls.cost
+    launches = np.flatnonzero(np.bincount(program.call, minlength=len(cost)))
+    assert cost[launches[:3]] == pytest.approx(5_000, rel=0.01)
+
+
+def test_a_kernel_whose_name_is_the_first_of_the_file_is_one_too(tmp_path):
+    trace = passes(TraceBuilder(), kernels=1)
+    trace.events.sort(key=lambda event: event["cat"] != "kernel")
+    view = RankView.of(trace.trace(tmp_path))
+    assert view.trace.names[0] == NAMES[0]
+    assert LaunchModel.of(view, constants_for("cuda", "eager", None)).settled
+
+
 def test_rows_of_the_profiler_go_with_what_they_were_in(tmp_path):
     """Loading shows 40 operators, which later launches do not pay for; what is left keeps its share of those."""
     trace = passes(TraceBuilder(), count=60)

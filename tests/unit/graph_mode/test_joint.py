@@ -1,0 +1,74 @@
+"""A job played together: what the workers of its ranks allow, and what a given step time shows of profiling."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hpuprof.graph_mode.joint import Joint
+from hpuprof.model.prediction import ProfilingPrior
+from hpuprof.what_if.loader_workers import late_samples
+from hpuprof.what_if.uncertainty import SAMPLES, pack
+
+TIMES = np.full(SAMPLES, 100.0)
+
+
+def rank(every: float | None = None, late: float | None = None, **more) -> SimpleNamespace:
+    """`every`: time between two batches; `late`: how likely workers set the pace."""
+    batches = b"" if every is None else pack(np.full(SAMPLES, every))
+    return SimpleNamespace(loader_every=batches, loader_late=late, **more)
+
+
+def job(*ranks: SimpleNamespace, eager: SimpleNamespace | None = None) -> Joint:
+    return Joint(ranks, {}, eager)
+
+
+@pytest.mark.parametrize(
+    ("every", "left", "found"),
+    [
+        ((None, None), (), 100.0),
+        ((90.0, 120.0), (), 120.0),
+        ((90.0, 120.0), (1.0, 0.5), 100.0),
+        ((130.0, 120.0), (1.0, 0.5), 130.0),
+        ((None, 400.0), (0.1, 0.5), 200.0),
+    ],
+)
+def test_no_step_is_shorter_than_the_time_between_two_batches_of_any_rank(every, left, found):
+    ranks = [rank(ns) for ns in every]
+    assert job(*ranks)._no_sooner(TIMES, left) == pytest.approx(np.full(SAMPLES, found))
+
+
+def test_the_recording_holds_waits_where_workers_of_a_chosen_rank_set_its_pace():
+    """Samples in which the less likely one does are among those of the likelier."""
+    both = job(rank(1.0, 0.25), rank(1.0, 0.75), rank())
+    few, many = both.waiting([True, False, True]), both.waiting([True, True, False])
+    assert few.mean() == pytest.approx(0.25, abs=1 / SAMPLES)
+    assert many.mean() == pytest.approx(0.75, abs=1 / SAMPLES)
+    assert not (few & ~many).any()
+    assert not both.waiting([False, False, True]).any()
+
+
+def costed(late: float | None, base: str) -> np.ndarray:
+    """Twice the nominal cost explains a given step time of 80 where the recorded one is 100 and hardly any of it is."""
+
+    def profiled(overhead: np.ndarray, host: np.ndarray) -> np.ndarray:
+        return 100.0 * host - 10.0 * overhead
+
+    prior = ProfilingPrior(median=1.0, high=1.5, source="calibration")
+    known = {"base": base, "base_step_ns": 80.0, "base_spread": 0.01, "overhead_prior": prior}
+    return job(
+        rank(100.0, late, **known), rank(overhead_prior=None), eager=SimpleNamespace(profiled=profiled)
+    ).cost.overhead
+
+
+def test_a_given_step_time_shows_the_cost_of_profiling_where_no_batch_sets_it():
+    prior, given = costed(None, "profiled"), costed(None, "given")
+    assert np.median(prior) == pytest.approx(1.0, rel=0.1)
+    assert np.median(given) == pytest.approx(2.0, rel=0.15)
+    late = late_samples(0.5)[0]
+    mixed = costed(0.5, "given")
+    assert mixed[late] == pytest.approx(prior[late])
+    assert mixed[~late] == pytest.approx(given[~late])
+    assert costed(0.5, "profiled") == pytest.approx(prior)
