@@ -1,4 +1,4 @@
-"""Fixes in jobs of several ranks: `python -m benchmarks.plan.job_fixes --seed S --cases N [--given] [--workers]`.
+"""Fixes in jobs of several ranks: `python -m benchmarks.plan.job_fixes --seed S --cases N [--given] [--workers [--queue]]`.
 
 Jobs of the simulated world whose ranks differ between two collectives, so that each waits for others in some of them. A
 fix is made on all ranks: the truth is the job with it, simulated without the profiler, paired with the job as it is. A
@@ -52,8 +52,8 @@ class Job:
     traces: list[str]
 
     @classmethod
-    def of(cls, seed: int, *, workers: bool = False) -> Job:
-        """Draw it; `workers`: whether batches come from such."""
+    def of(cls, seed: int, *, workers: bool = False, queue: bool = False) -> Job:
+        """Draw it; `workers`: whether batches come from such; `queue`: whether the recording counts them at each fetch."""
         rng, machine, shape, block = drawn(seed, JOBS)
         own = random.Random(f"job loader {seed}")
         if workers:
@@ -70,7 +70,9 @@ class Job:
             slower = [own.choice((1.0, 1.0, 1.0, 1.5)) for _ in steps]
             steps = tuple(_fetched(step, every * by) for step, by in zip(steps, slower, strict=True))
         seen = run_ranks(steps, machine, seed=f"{seed} profiled", profile=True, **how)
-        traces = [cuda_trace(run, machine, Source(r, len(seen)), f"{seed} trace {r}") for r, run in enumerate(seen)]
+        told = [{"loader_queue": run.queue} if queue else None for run in seen]
+        sources = [Source(r, len(seen), told=told[r]) for r in range(len(seen))]
+        traces = [cuda_trace(run, machine, sources[r], f"{seed} trace {r}") for r, run in enumerate(seen)]
         return cls(seed, steps, machine, traces)
 
     def edits(self, captured: str) -> dict[str, Edit]:
@@ -143,10 +145,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
     parser.add_argument("--given", action="store_true", help="the plan is given the step time without the profiler")
     parser.add_argument("--workers", action="store_true", help="batches come from data-loader workers")
+    parser.add_argument("--queue", action="store_true", help="with the queue's length at each fetch")
     args = parser.parse_args()
     rows: list[Row] = []
     for seed in range(args.seed, args.seed + args.cases):
-        rows += score_job(Job.of(seed, workers=args.workers), told=args.given)
+        rows += score_job(Job.of(seed, workers=args.workers, queue=args.queue), told=args.given)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
     print(f"{len({r.case for r in rows})} of {args.cases} jobs have a price for something. {shares(rows)}\n")
     print("\n".join(table(rows, [])))
