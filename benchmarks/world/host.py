@@ -232,7 +232,9 @@ class _Line:
         if self.rank.watched:
             asked = fetched[self.rank.step :]
             finished = sum(when <= self.now for when in asked)
-            for name, number in (("finished", finished), ("under_way", len(asked) - finished), ("workers", workers)):
+            waited = int(fetched[self.rank.step] > self.now)
+            seen = {"finished": finished, "under_way": len(asked) - finished, "workers": workers, "waited": waited}
+            for name, number in seen.items():
                 self.rank.result.queue.setdefault(name, []).append(number)
         self.now = max(self.now, fetched[self.rank.step])
         tell(self.now)

@@ -48,7 +48,7 @@ _HAND_OVERS = np.geomspace(10_000.0, 20_000_000.0, 200)
 
 
 class Fetches(Struct, frozen=True, eq=False):
-    """Fetches of batches from workers, in order, ns. `share`: mean time from one to the next."""
+    """Fetches of batches from workers, in order, ns."""
 
     start: Ints
     took: Ints
@@ -66,6 +66,20 @@ class Fetches(Struct, frozen=True, eq=False):
     def usual(self) -> Ints:
         """How long they took without the longest one [ns]: a single long fetch is no pace."""
         return np.sort(self.took)[: max(1, len(self.took) - 1)]
+
+    def every(self, taking: float) -> float | None:
+        """Return the time between two batches [ns], of workers that are waited for; None where it does not show.
+
+        A fetch that takes much longer than taking a batch does (`taking`, ns) ends as one is delivered. Between two
+        such ends as many came as fetches lie between them, however unevenly, and whatever the first one waited for.
+        """
+        longest = float(self.usual[-1])
+        waited = np.flatnonzero(self.took >= (taking + longest) / 2)
+        if longest < 2 * taking or len(waited) < 2:
+            return None
+        first, last = int(waited[0]), int(waited[-1])
+        end = self.start + self.took
+        return float(end[last] - end[first]) / (last - first)
 
     def steadier(self) -> float:
         """Return the logarithm of how much likelier even deliveries explain how fetches vary than hand-overs do.
@@ -87,29 +101,37 @@ class Fetches(Struct, frozen=True, eq=False):
 class Queue(Struct, frozen=True, eq=False):
     """What hpuprof's recorder saw of the workers' queue at each fetch, shape `(fetches,)`."""
 
-    finished: Ints  # batches that wait to be taken
+    finished: Ints  # batches that wait to be taken, the next one or not: they are taken in the order of asking
     under_way: Ints  # batches asked for and not finished
     workers: Ints
+    waited: Ints | None = None  # 1: the next batch was not there; None: recorded before that was seen
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> Queue | None:
         """Read the recorder's metadata; None where it does not say, or of too few fetches."""
         own = header.get(METADATA_KEY)
         seen = own.get("loader_queue") if isinstance(own, dict) else None
-        said = [seen.get(name) for name in cls.__struct_fields__] if isinstance(seen, dict) else []
+        if not isinstance(seen, dict):
+            return None
+        said = [seen[name] for name in cls.__struct_fields__ if name in seen]
         lists = [one for one in said if isinstance(one, list)]
-        if len(lists) < len(cls.__struct_fields__) or {len(one) for one in lists} - {len(lists[0])}:
+        if len(lists) < max(len(said), len(cls.__struct_fields__) - 1) or {len(one) for one in lists} - {len(lists[0])}:
             return None
         numbers = [number for one in lists for number in one]
         sound = all(type(number) is int and 0 <= number <= MOST_BATCHES for number in numbers)
-        if len(lists[0]) < LEAST_FETCHES or not sound or min(lists[-1]) < 1:
+        if len(lists[0]) < LEAST_FETCHES or not sound or min(lists[2]) < 1:
             return None
         return cls(*(np.array(one, dtype=np.int64) for one in lists))
 
     @property
-    def decides(self) -> bool:
-        """Whether it was never empty, so that no one waits, or always, so that workers set the pace."""
-        return bool(self.finished.all()) or not self.finished.any()
+    def waits(self) -> bool | None:
+        """Whether all fetches waited, so that workers set the pace, or none did; None where neither is known."""
+        if self.waited is not None:
+            return bool(self.waited.all()) if self.waited.all() or not self.waited.any() else None
+        if not self.finished.any():
+            return True
+        # Of several workers, another one than that of the next batch may have finished.
+        return False if self.finished.all() and (self.workers == 1).all() else None
 
     def share(self, uniform: Floats) -> Floats:
         """Return samples of the time between two batches over that between two fetches; `uniform`: in (0, 1).
@@ -142,8 +164,8 @@ class Loader(Struct, frozen=True, eq=False):
         span = float(steps.end.max() - steps.start.min())
         probability, taking = _waited_for(fetches, span / len(fetches.took))
         queue = Queue.of(view.trace.header)
-        if queue is not None and queue.decides:
-            probability = float(not queue.finished.any())
+        if queue is not None and queue.waits is not None:
+            probability = float(queue.waits)
         late, uniform = late_samples(probability)
         long = fetches.took > taking
         start, end = fetches.start[long] + round(taking), (fetches.start + fetches.took)[long]
@@ -151,7 +173,7 @@ class Loader(Struct, frozen=True, eq=False):
         often = FASTEST**-uniform if queue is None else queue.share(uniform)
         return cls(
             late=late,
-            every=np.where(late, mean, mean * often),
+            every=np.where(late, fetches.every(taking) or mean, mean * often),
             waiting=union(start, end),
             probability=probability,
         )

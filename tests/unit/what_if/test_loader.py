@@ -61,17 +61,28 @@ def test_fetches_tell_how_likely_workers_set_the_pace(fetches, rest, low, high, 
     assert low <= late(fetches, rest, tmp_path) <= high
 
 
-def queue(finished, *, under_way=None, workers=None):
+def queue(finished, *, under_way=None, workers=None, waited=None):
     count = len(finished)
-    return {"finished": finished, "under_way": under_way or [0] * count, "workers": workers or [2] * count}
+    seen = {"finished": finished, "under_way": under_way or [0] * count, "workers": workers or [2] * count}
+    return seen if waited is None else {**seen, "waited": waited}
 
 
 @pytest.mark.parametrize(
     ("found", "probability"),
     [
-        (queue([1] * 8), 0.0),
+        (queue([1] * 8, waited=[0] * 8), 0.0),
+        (queue([1] * 8, waited=[1] * 8), 1.0),  # of batches that were asked for later
+        (queue([0] * 8, waited=[0] * 8), 0.0),  # out of the queue already
+        (queue([1] * 8, waited=[0, 1] * 4), None),
+        (queue([1] * 8, waited=["a"] * 8), None),
+        (queue([1] * 8, waited=1), None),
+        (queue([1] * 8, waited=[0] * 7), None),
+        # Recordings that do not say whether the next batch was there.
+        (queue([1] * 8, workers=[1] * 8), 0.0),
+        (queue([1] * 8), None),
+        (queue([1] * 8, workers=[1] * 7 + [2]), None),
         (queue([0] * 8), 1.0),
-        (queue([0, 1] * 4), None),
+        (queue([0, 1] * 4, workers=[1] * 8), None),
         (queue([1, 2]), None),
         (queue([]), None),
         (queue(["a"] * 8), None),
@@ -83,7 +94,7 @@ def queue(finished, *, under_way=None, workers=None):
         ("11111111", None),
     ],
 )
-def test_the_queue_at_each_fetch_decides_where_it_is_never_or_always_empty(found, probability, tmp_path):
+def test_the_queue_at_each_fetch_decides_where_all_wait_or_none(found, probability, tmp_path):
     out = steps([1000] * 8, [3000] * 8)
     without = late([1000] * 8, [3000] * 8, tmp_path)
     out.header["hpuprof"] = {"loader_queue": found}
@@ -101,6 +112,24 @@ def test_batches_under_way_bound_how_often_one_comes(under_way, workers, low, hi
     every = Loader.of(RankView.of(out.trace(tmp_path))).every / 10_000_000
     assert low <= every.min() <= every.max() <= high
     assert every.max() - every.min() >= 0.9 * (high - low)
+
+
+@pytest.mark.parametrize(
+    ("took", "taking", "found"),
+    [
+        ([7000, 80, 80, 80, 4400, 80, 80, 80, 6300, 80], 70, (3 * 2080 + 6400 + 3 * 2080 + 8300) / 8),  # turns of four
+        ([4000] * 6, 70, 6000),
+        ([9000, *[80] * 5], 70, None),  # a long one is left out, and the others are taken at once
+        ([4000], 70, None),
+        ([80, 4000, 90], 70, None),
+    ],
+)
+def test_between_two_deliveries_come_as_many_batches_as_are_fetched(took, taking, found):
+    """The rest of each step takes 2,000; the first fetch of turns waited for the workers' start, too."""
+    took = np.array(took)
+    start = np.cumsum(np.append(0, took[:-1] + 2000))
+    every = Fetches(start, took).every(taking)
+    assert every == (None if found is None else pytest.approx(found))
 
 
 def test_where_workers_set_the_pace_a_batch_comes_once_a_step_and_the_rest_is_waiting(tmp_path):
