@@ -138,7 +138,7 @@ class ChangedStep(msgspec.Struct, frozen=True, kw_only=True):
     skeletons: Annotated[list[list[CollectiveSkeleton]], Meta(description="The chosen steps at each of them.")]
     every: Annotated[
         list[float],
-        Meta(description="What is left at each of the time between two batches that are waited for; empty: all of it."),
+        Meta(description="What is left at each of the time between two batches of workers; empty: all of it."),
     ] = []
 
 
