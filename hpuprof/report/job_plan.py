@@ -84,7 +84,7 @@ def plan_of(
         rows = _with_even_ranks(rows, now, lines, held, graph.base_range_ns)
     if now is not None:
         pauses = find_pauses(main) or list(logged)
-        rows, pauses = _without_waits_for_workers(rows, pauses, part)
+        rows, pauses = _without_waits_for_workers(rows, pauses, main)
         held_ns = _held_by_workers(main, pauses, now)
         rows, now = [shifted(row, -held_ns) for row in rows], now - held_ns
         rows = with_pauses(rows, now, pauses, len({row.rank for row, _ in main}))
@@ -92,13 +92,13 @@ def plan_of(
 
 
 def _without_waits_for_workers(
-    rows: list[PlanRow], pauses: Sequence[Pause], part: RankPartial
+    rows: list[PlanRow], pauses: Sequence[Pause], main: Main
 ) -> tuple[list[PlanRow], list[Pause]]:
     """Leave out the pauses in which a step waits for loader workers where their pace, which holds them, is priced."""
     at = next((i for i, row in enumerate(rows) if row.remedy == "data_loading" and row.alone_ns is not None), None)
     others = [pause for pause in pauses if pause.cause != LOADING]
-    late = part.prediction is not None and part.prediction.waits_for_workers
-    if at is None or not late or len(others) == len(pauses):
+    late = (part.prediction is not None and part.prediction.waits_for_workers for _, part in main)
+    if at is None or not any(late) or len(others) == len(pauses):
         return rows, list(pauses)
     codes = [] if others else [PAUSES.code]
     priced = msgspec.structs.replace(rows[at], mends=[*rows[at].mends, *codes])

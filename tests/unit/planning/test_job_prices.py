@@ -28,19 +28,19 @@ def job(
     reads: dict[int, float],
     slower: dict[int, float],
     more: Sequence[float] = (0.0,) * 6,
-    fetches: dict[int, float] | None = None,
+    fetches: dict[int, Sequence[float]] | None = None,
 ) -> list[TraceBuilder]:
     """`reads`: length of an `item()` before the all-reduce; `slower`, `more`: host work there, by rank and step [µs].
 
-    `fetches`: what a batch of workers takes at the begin of each step, by rank [µs].
+    `fetches`: what a batch of workers takes at the begin of each step, by rank [µs]; the steps take turns in them.
     """
     ranks = [TraceBuilder(**header(rank, 2)) for rank in range(2)]
     now, free = [0.0, 0.0], [0.0, 0.0]
     for step, longer in enumerate(more):
         begin, ready = list(now), [0.0, 0.0]
         for rank, took in (fetches or {}).items():
-            ranks[rank].annotation(FETCH, now[rank], took)
-            now[rank] += took
+            ranks[rank].annotation(FETCH, now[rank], took[step % len(took)])
+            now[rank] += took[step % len(took)]
         for half in range(2):
             for rank, trace in enumerate(ranks):
                 for _ in range(LAUNCHES):
@@ -101,7 +101,7 @@ def test_a_fix_that_another_rank_needs_is_a_line_of_the_job(tmp_path):
 @pytest.mark.parametrize(("rank", "slower", "waits"), [(0, 0.0, 3000), (1, 0.0, 3000), (1, 2000.0, 1000)])
 def test_workers_of_any_rank_are_a_line_as_far_as_they_hold_up_the_job(rank, slower, waits, tmp_path):
     """The other rank takes its batches at once, and as much longer as given for the rest of its step."""
-    report = analyzed(job({}, {1 - rank: slower}, fetches={rank: 3000.0, 1 - rank: 80.0}), tmp_path)
+    report = analyzed(job({}, {1 - rank: slower}, fetches={rank: [3000.0], 1 - rank: [80.0]}), tmp_path)
     assert report.graph_mode.together_error == pytest.approx(0.0, abs=0.01)
     row = next(row for row in report.data.plan if row.remedy == "data_loading")
     assert row.order == 1
@@ -110,11 +110,22 @@ def test_workers_of_any_rank_are_a_line_as_far_as_they_hold_up_the_job(rank, slo
     assert row.p_gain > 0.8
 
 
+def test_workers_of_another_rank_that_deliver_in_turns_are_no_pauses_too(tmp_path):
+    """Each fourth fetch of the second rank waits for 6 ms, as long as its four workers take for a batch."""
+    turns = {0: [80.0], 1: [6000.0, 80.0, 80.0, 80.0]}
+    report = analyzed(job({}, {}, (0.0,) * 16, fetches=turns), tmp_path)
+    lines = {row.remedy: row for row in report.data.plan if row.order}
+    assert lines["data_loading"].order == 1
+    assert "pauses" not in lines
+    walls = [row.wall_ns for row in report.data.steps if row.rank == 1]
+    assert lines["data_loading"].before_ns == pytest.approx(np.mean(walls), rel=0.1)
+
+
 @pytest.mark.parametrize("known", ["3.4ms", "3.2ms"])
 def test_a_given_step_time_that_workers_set_shows_nothing_of_what_they_hold_up(known, tmp_path):
     """Steps of 3.4 ms, of which 3 wait: with the profiler or without."""
     (tmp_path / "given").mkdir()
-    ranks = job({}, {}, fetches={0: 80.0, 1: 3000.0})
+    ranks = job({}, {}, fetches={0: [80.0], 1: [3000.0]})
     plain, given = analyzed(ranks, tmp_path), analyzed(ranks, tmp_path / "given", step_time=known)
     saved = [next(row for row in one.data.plan if row.remedy == "data_loading") for one in (plain, given)]
     assert saved[1].alone_ns == pytest.approx(saved[0].alone_ns, rel=0.1)
