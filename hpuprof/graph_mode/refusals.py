@@ -64,6 +64,7 @@ LOADER = Refusal(
     "a recording with twice as many data-loader workers: where the step stays as long, they keep up",
     "hpuprof compare AS_IS MORE_WORKERS",
 )
+ONE_FETCH = LOADER._replace(need="a recording of five steps or more: one fetch shows no pace", command=_LONGER)
 ONE_PASS = ONE_STEP._replace(why="one pass was recorded")
 COLD = 0.5
 """Share of the recording that compiling and first use may take: with more, by judgment, the rest are first calls."""

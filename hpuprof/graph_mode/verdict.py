@@ -24,6 +24,7 @@ from hpuprof.graph_mode.refusals import (
     NO_NUMBER,
     NO_TRACE,
     NOTHING_IN_COMMON,
+    ONE_FETCH,
     ONE_PASS,
     ONE_STEP,
     STEP_TIME,
@@ -298,7 +299,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
     alone = ONE_PASS if first.step_source == ONCE else ONE_STEP
     lacking = alone if job.basis == "one_step" else STEP_TIME if open_question else None
     if lacking is not STEP_TIME and 1 - SURE < (job.loader_late or 0.0) < words.LATE and 1 - SURE < gain < SURE:
-        lacking = LOADER
+        lacking = ONE_FETCH if job.basis == "one_step" else LOADER
     speedup = chosen.speedup
     verdict = "no" if job.reach <= GAIN else _verdict(gain, speedup, blocked=bool(best.blocked_by), lacking=lacking)
     lacking = None if verdict == "no" else lacking
@@ -394,7 +395,7 @@ def _verdict(gain: float, speedup: Interval, *, blocked: bool, lacking: Refusal 
         return "not yet" if speedup.median > GAIN else "marginal"
     if gain >= SURE:
         return "likely" if lacking else "yes"
-    if lacking in (STEP_TIME, LOADER):
+    if lacking in (STEP_TIME, LOADER, ONE_FETCH):
         return "likely" if gain >= 0.5 else "unlikely"
     return "marginal"
 

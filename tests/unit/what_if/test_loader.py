@@ -221,6 +221,15 @@ def test_where_nothing_tells_verdict_and_plan_hold_both_readings(tmp_path):
     assert row.alone_low_ns == pytest.approx(0.0, abs=0.05 * 4e6)
 
 
+def test_of_a_single_step_more_steps_show_whether_workers_keep_up(tmp_path):
+    """One fetch takes 2 of 30 ms, in which the device works 1.5."""
+    steps([2000], [28_000], launches=300).write(tmp_path / "t.json")
+    graph = hpuprof.analyze(tmp_path / "t.json", cache="off").graph_mode
+    assert (graph.verdict, graph.reason) == ("likely", "loader")
+    assert graph.next_measurement.startswith("a recording of five steps or more")
+    assert graph.speedup.low < 1.1 < 2 < graph.speedup.high
+
+
 def test_the_ranges_are_what_was_measured():
     """70 µs on an A100 machine and 1.35 ms on a V100 machine in public recordings, 1.0 to 1.7 ms on two busy cores."""
     span = 60_000_000.0
