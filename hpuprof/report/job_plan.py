@@ -19,6 +19,7 @@ from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.greedy import columns
 from hpuprof.planning.job_prices import JobPrices
 from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort
+from hpuprof.ranks.matching import ranges
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
 from hpuprof.report.job_lines import first_line, gained_by_graphs, lines_of, next_line, value_of
@@ -67,6 +68,7 @@ def plan_of(
     if len(main) > 1:
         rows = _in_steps_of_the_job(rows, part, graph.base_step_ns)
         rows = _with_hidden(_of_all_ranks(rows, graph), main) if prices is None else lines_of(prices, rows, graph)
+        rows = _naming_who_waits(rows, main)
     if not refused(rows):
         rows = _with_other_ranks(rows, _other_ranks(len(main), part, graph))
     now = _now_ns(part, graph) if prices is None else prices.now
@@ -91,14 +93,30 @@ def plan_of(
     return [msgspec.structs.replace(row, **lead.who) for row in _with_effects(rows, findings)]
 
 
+def _waiting(main: Main) -> list[int]:
+    """Return the ranks whose workers set the pace more likely than not."""
+    return sorted({row.rank for row, part in main if part.prediction is not None and part.prediction.waits_for_workers})
+
+
+def _naming_who_waits(rows: list[PlanRow], main: Main) -> list[PlanRow]:
+    """Name the ranks that wait for workers, where not all do."""
+    late = _waiting(main)
+    if not late or len(late) == len({row.rank for row, _ in main}):
+        return rows
+    who = f" on rank{'s' * (len(late) > 1)} {ranges(late)}"
+    return [
+        msgspec.structs.replace(row, where=row.where + who) if row.remedy == "data_loading" and row.where else row
+        for row in rows
+    ]
+
+
 def _without_waits_for_workers(
     rows: list[PlanRow], pauses: Sequence[Pause], main: Main
 ) -> tuple[list[PlanRow], list[Pause]]:
     """Leave out the pauses in which a step waits for loader workers where their pace, which holds them, is priced."""
     at = next((i for i, row in enumerate(rows) if row.remedy == "data_loading" and row.alone_ns is not None), None)
     others = [pause for pause in pauses if pause.cause != LOADING]
-    late = (part.prediction is not None and part.prediction.waits_for_workers for _, part in main)
-    if at is None or not any(late) or len(others) == len(pauses):
+    if at is None or not _waiting(main) or len(others) == len(pauses):
         return rows, list(pauses)
     codes = [] if others else [PAUSES.code]
     priced = msgspec.structs.replace(rows[at], mends=[*rows[at].mends, *codes])

@@ -105,9 +105,16 @@ def test_workers_of_any_rank_are_a_line_as_far_as_they_hold_up_the_job(rank, slo
     assert report.graph_mode.together_error == pytest.approx(0.0, abs=0.01)
     row = next(row for row in report.data.plan if row.remedy == "data_loading")
     assert row.order == 1
+    assert row.where == f"waiting for data-loader workers on rank {rank}"
     assert row.alone_low_ns < row.alone_ns < row.alone_high_ns
     assert 0.3 * waits < row.alone_ns / 1000 < 1.1 * waits  # batches come a quarter as late, or as now
     assert row.p_gain > 0.8
+
+
+def test_where_all_ranks_wait_for_workers_none_is_named(tmp_path):
+    report = analyzed(job({}, {}, fetches={0: [3000.0], 1: [3000.0]}), tmp_path)
+    row = next(row for row in report.data.plan if row.remedy == "data_loading")
+    assert (row.order, row.where) == (1, "waiting for data-loader workers")
 
 
 def test_workers_of_another_rank_that_deliver_in_turns_are_no_pauses_too(tmp_path):

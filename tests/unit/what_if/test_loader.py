@@ -227,7 +227,8 @@ def test_of_a_single_step_more_steps_show_whether_workers_keep_up(tmp_path):
     graph = hpuprof.analyze(tmp_path / "t.json", cache="off").graph_mode
     assert (graph.verdict, graph.reason) == ("likely", "loader")
     assert graph.next_measurement.startswith("a recording of five steps or more")
-    assert graph.speedup.low < 1.1 < 2 < graph.speedup.high
+    assert graph.speedup.low < 1.1
+    assert graph.speedup.high > 2
 
 
 def test_the_ranges_are_what_was_measured():
