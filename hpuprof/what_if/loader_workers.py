@@ -111,11 +111,12 @@ class Queue(Struct, frozen=True, eq=False):
         """Read the recorder's metadata; None where it does not say, or of too few fetches."""
         own = header.get(METADATA_KEY)
         seen = own.get("loader_queue") if isinstance(own, dict) else None
+        *first, last = cls.__struct_fields__
         if not isinstance(seen, dict):
             return None
-        said = [seen[name] for name in cls.__struct_fields__ if name in seen]
+        said = [seen.get(name) for name in (*first, *([last] if last in seen else []))]
         lists = [one for one in said if isinstance(one, list)]
-        if len(lists) < max(len(said), len(cls.__struct_fields__) - 1) or {len(one) for one in lists} - {len(lists[0])}:
+        if len(lists) < len(said) or {len(one) for one in lists} - {len(lists[0])}:
             return None
         numbers = [number for one in lists for number in one]
         sound = all(type(number) is int and 0 <= number <= MOST_BATCHES for number in numbers)

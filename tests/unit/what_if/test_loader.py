@@ -90,6 +90,7 @@ def queue(finished, *, under_way=None, workers=None, waited=None):
         (queue([1] * 8, workers=[0] * 8), None),
         (queue([1] * 8, under_way=[0]), None),
         ({"finished": [1] * 8}, None),
+        ({"finished": [1] * 8, "under_way": [0] * 8, "waited": [1] * 8}, None),
         ([1] * 8, None),
         ("11111111", None),
     ],
