@@ -128,7 +128,7 @@ class Queue(Struct, frozen=True, eq=False):
     def waits(self) -> bool | None:
         """Whether all fetches waited, so that workers set the pace, or none did; None where neither is known."""
         if self.waited is not None:
-            return bool(self.waited.all()) if self.waited.all() or not self.waited.any() else None
+            return bool(self.waited[0]) if np.ptp(self.waited) == 0 else None
         if not self.finished.any():
             return True
         # Of several workers, another one than that of the next batch may have finished.

@@ -10,7 +10,7 @@ import pytest
 from builder import TraceBuilder
 
 import hpuprof
-from hpuprof.analysis.integrity import LOST, Missing, _graphs, _places, rows_end, whole_steps, without_rows
+from hpuprof.analysis.integrity import LOST, Missing, _graphs, _places, _torn, rows_end, whole_steps, without_rows
 from hpuprof.analysis.links import link
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.intervals import EMPTY, Intervals
@@ -280,11 +280,13 @@ def test_a_graph_with_a_hole_in_its_rows_has_lost_some(trace, lost, tmp_path):
     assert bool(codes(analyzed(trace, tmp_path)) & {"HP108", "HP154"}) == lost
 
 
-def test_how_late_a_graph_is_launched_says_nothing_of_its_holes(tmp_path):
-    out = once_replayed(range(100, 110))
-    for event in out.events:
-        event["ts"] += 1e6
-    assert codes(analyzed(out, tmp_path)) & {"HP108", "HP154"}
+@pytest.mark.parametrize("late", [0, 1_000_000_000])
+def test_how_late_a_graph_is_launched_says_nothing_of_its_holes(late):
+    """Rows of 40 ns follow each other at once, but for one that follows after 10 of 90 ns, or after 3 of 83."""
+    start = late + np.array([100, 150, 300, 343])
+    rows = SimpleNamespace(start=start, end=start + 40, track=np.zeros(4, dtype=np.int64))
+    trace = SimpleNamespace(host=SimpleNamespace(start=late + np.array([0, 200])), device=rows)
+    assert _torn(trace, np.array([0, 0, 1, 1]), np.array([0, 1])).tolist() == [True, False]
 
 
 def test_work_that_starts_as_a_graph_ends_leaves_no_hole(tmp_path):

@@ -143,6 +143,14 @@ def test_what_a_rank_does_while_it_would_wait_for_another_saves_nothing(tmp_path
     assert (row.order, row.reason, row.alone_ns) == (None, "no_place", None)
 
 
+def test_a_jobs_step_time_has_an_interval_unless_it_is_given(tmp_path):
+    (tmp_path / "given").mkdir()
+    guessed = read_of(analyzed(job({1: 200.0}, {}), tmp_path))
+    assert guessed.before_low_ns < guessed.before_ns < guessed.before_high_ns
+    given = read_of(analyzed(job({1: 200.0}, {}), tmp_path / "given", step_time="550us"))
+    assert given.before_low_ns == given.before_ns == given.before_high_ns == 550_000
+
+
 def test_a_fix_of_both_ranks_saves_what_the_later_one_does(tmp_path):
     row = read_of(analyzed(job({0: 300.0, 1: 200.0}, {}), tmp_path))
     assert row.alone_ns == pytest.approx(300_000, rel=0.1)
@@ -322,6 +330,7 @@ def test_what_several_fixes_leave_of_steps_as_graphs_lies_between_each_and_all()
     shares = Graphed("step", {"a": 0.5, "b": 0.5, "c": 0.25}, 0.25)
     assert shares.left([]) == shares.left(["unknown"]) == 1.0
     assert shares.left(["a"]) == pytest.approx(0.5)
+    assert Graphed("step", {"a": 0.5, "b": 0.5}, 0.4).left(["a"]) == pytest.approx(0.5)  # as played, alone
     assert shares.left(["a", "b", "c"]) == pytest.approx(0.25)
     assert shares.left(["a", "b"]) == pytest.approx(0.5)  # of all, half is left of what they save: no less than one
     apart = Graphed("step", {"a": 0.5, "b": 0.5}, None)

@@ -44,6 +44,7 @@ def late(fetches, rest, tmp_path) -> float:
         ([4000] * 8, [6000] * 8, 0.95, 1.0),  # no hand-over takes so long
         ([6000, 80, 85, 90, 6100, 82, 84, 91], [4000] * 8, 0.99, 1.0),  # four workers in step
         ([6000, 80, 85, 90, 81, 82, 84, 91], [9900] * 8, 0.0, 0.02),  # a single long fetch is no pace
+        ([300, 600, 600, 600, 600, 600, 1200], [9400] * 7, 0.0, 0.2),  # hand-overs that scatter
         # Of a single fetch nothing shows whether it stalled.
         ([70], [9930], 0.0, 0.01),
         ([1000], [9000], 0.0, 0.2),
@@ -119,7 +120,9 @@ def test_batches_under_way_bound_how_often_one_comes(under_way, workers, low, hi
     ("took", "taking", "found"),
     [
         ([7000, 80, 80, 80, 4400, 80, 80, 80, 6300, 80], 70, (3 * 2080 + 6400 + 3 * 2080 + 8300) / 8),  # turns of four
+        ([80, 80, 4000, 80, 80, 4000, 80], 70, (2 * 2080 + 6000) / 3),
         ([4000] * 6, 70, 6000),
+        ([175] * 6, 70, 2175),
         ([9000, *[80] * 5], 70, None),  # a long one is left out, and the others are taken at once
         ([4000], 70, None),
         ([80, 4000, 90], 70, None),
@@ -185,6 +188,10 @@ def test_any_fetches_have_a_probability_and_a_hand_over_no_longer_than_the_quick
     probability, taking = _waited_for(Fetches(start, took), max(1.0, span / len(took)))
     assert 0.0 <= probability <= 1.0
     assert 0.0 < taking <= took.min() * (1 + 1e-9)
+
+
+def test_a_fetch_that_takes_no_time_waits_for_nothing():
+    assert _waited_for(Fetches(np.arange(3) * 10**9, np.array([1, 10**8, 10**8])), 1e9) == (0.0, 1.0)
 
 
 @given(st.floats(0.02, 50.0))
