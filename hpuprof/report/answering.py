@@ -304,20 +304,24 @@ def _base(data: ReportData, priced: PlanRow | None) -> Base:
             high_ns=between.high if between else graph.base_step_ns,
         )
     paused = any(row.remedy == PAUSES and row.order is not None for row in data.plan)
+    paced = source == "profiled" and any(row.remedy == "data_loading" and row.alone_ns for row in data.plan)
     cold = (metrics.get("idle_first_use_fraction") or 0.0) >= SAME and source == "profiled"
     return Base(
         recorded_ns=recorded,
         counted=counted,
         source=source,
         settled=graph.settled,
-        sentence=_base_words(recorded, counted, source, unit, paused=paused, cold=cold),
+        sentence=_base_words(recorded, counted, source, unit, paused=paused, paced=paced, cold=cold),
     )
 
 
-def _base_words(recorded: float | None, counted: Span, source: str, unit: str, *, paused: bool, cold: bool) -> str:
+def _base_words(
+    recorded: float | None, counted: Span, source: str, unit: str, *, paused: bool, paced: bool, cold: bool
+) -> str:
     """Say how long a step takes as recorded and without the profiler.
 
-    `paused`: if the plan has lines of pauses; `cold`: if the device was set up in the step, which counts no longer.
+    `paused`: if the plan has lines of pauses; `paced`: if workers may set the pace; `cold`: if the device was set up in
+    the step, which counts no longer.
     """
     if recorded is None:
         return ""
@@ -329,6 +333,9 @@ def _base_words(recorded: float | None, counted: Span, source: str, unit: str, *
     clean = about(counted.ns, counted.low_ns, counted.high_ns)
     if paused and counted.ns > recorded:  # what the run's log shows now and then, the recording does not hold
         where = f"over the run, with its pauses ({known})"
+        return f"A {unit} takes {duration(recorded)} as recorded; {clean} {where}: gains count from it."
+    if paced and counted.ns > recorded:  # the first batches of a recording can lie there already
+        where = f"at the pace at which workers deliver batches ({known})"
         return f"A {unit} takes {duration(recorded)} as recorded; {clean} {where}: gains count from it."
     without = f"the profiler{' and setting the device up' if cold else ''}"
     return f"A {unit} takes {duration(recorded)} as recorded; {clean} without {without} ({known}): gains count from it."

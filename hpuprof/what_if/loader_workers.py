@@ -71,13 +71,14 @@ class Fetches(Struct, frozen=True, eq=False):
         """Return the time between two batches [ns], of workers that are waited for; None where it does not show.
 
         A fetch that takes much longer than taking a batch does (`taking`, ns) ends as one is delivered. Between two
-        such ends as many came as fetches lie between them, however unevenly, and whatever the first one waited for.
+        such ends as many came as fetches lie between them, however unevenly, whatever the first one waited for and however
+        many batches were ready at the beginning. Ends with less than half of the fetches between them show no pace.
         """
         longest = float(self.usual[-1])
         waited = np.flatnonzero(self.took >= (taking + longest) / 2)
-        if longest < 2 * taking or len(waited) < 2:
-            return None
         first, last = int(waited[0]), int(waited[-1])
+        if longest < 2 * taking or last == first or 2 * (last - first) < len(self.took):
+            return None
         end = self.start + self.took
         return float(end[last] - end[first]) / (last - first)
 

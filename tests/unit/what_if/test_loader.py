@@ -120,7 +120,9 @@ def test_batches_under_way_bound_how_often_one_comes(under_way, workers, low, hi
     ("took", "taking", "found"),
     [
         ([7000, 80, 80, 80, 4400, 80, 80, 80, 6300, 80], 70, (3 * 2080 + 6400 + 3 * 2080 + 8300) / 8),  # turns of four
-        ([80, 80, 4000, 80, 80, 4000, 80], 70, (2 * 2080 + 6000) / 3),
+        ([80, 80, 4000, 80, 80, 4000], 70, (2 * 2080 + 6000) / 3),
+        ([80, 80, 4000, 80, 80, 4000, 80], 70, None),  # less than half of them
+        ([80] * 3 + [80, 4000] * 4, 70, 4040),  # three were ready at the beginning
         ([4000] * 6, 70, 6000),
         ([175] * 6, 70, 2175),
         ([9000, *[80] * 5], 70, None),  # a long one is left out, and the others are taken at once
@@ -268,6 +270,15 @@ def test_waits_for_workers_that_deliver_in_turns_are_read_once(count, known, tmp
     assert all(fix.name != "pauses" for fix in answer.lines)
     assert answer.lines[0].gain.high_ns < 1.4e3 * (mean - 600)
     assert report.graph_mode.verdict == "no"
+
+
+def test_batches_that_lie_there_at_the_beginning_do_not_count_in_the_pace(tmp_path):
+    """Four batches are ready; then one comes every 4 ms, in steps that take 1 ms without waiting for it."""
+    steps([80.0] * 4 + [3000.0] * 12, [1000.0] * 16).write(tmp_path / "t.json")
+    base = hpuprof.analyze(tmp_path, cache="off").answer.base
+    assert base.recorded_ns == pytest.approx(3.27e6, rel=0.05)
+    assert base.counted.ns == pytest.approx(4e6, rel=0.02)
+    assert "at the pace at which workers deliver batches (estimated)" in base.sentence
 
 
 def test_a_step_time_far_beyond_the_recorded_one_prices_nothing(tmp_path):
