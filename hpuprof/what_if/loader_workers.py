@@ -71,8 +71,8 @@ class Fetches(Struct, frozen=True, eq=False):
         """Return the time between two batches [ns], of workers that are waited for; None where it does not show.
 
         A fetch that takes much longer than taking a batch does (`taking`, ns) ends as one is delivered. Between two
-        such ends as many came as fetches lie between them, however unevenly, whatever the first one waited for and however
-        many batches were ready at the beginning. Ends with less than half of the fetches between them show no pace.
+        such ends as many came as fetches lie between them, however unevenly, whatever the first one waited for and
+        however many lay ready at the beginning. Ends with less than half of the fetches between them show no pace.
         """
         longest = float(self.usual[-1])
         waited = np.flatnonzero(self.took >= (taking + longest) / 2)
