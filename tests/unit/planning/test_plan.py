@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import numpy as np
 import pytest
@@ -471,7 +473,9 @@ def test_the_slowest_of_late_ranks_sets_the_step(tmp_path):
 
 def test_pauses_for_workers_belong_to_the_line_that_prices_their_pace(tmp_path):
     part = loop().reduce(tmp_path)
-    late = msgspec.structs.replace(part, prediction=msgspec.structs.replace(part.prediction, loader_late=1.0))
+    waiting = msgspec.structs.replace(part, prediction=msgspec.structs.replace(part.prediction, loader_late=1.0))
+    even = [(SimpleNamespace(rank=rank), part) for rank in range(2)]
+    late = [even[0], (SimpleNamespace(rank=1), waiting)]
     rows = [
         line(1, "graphs", 20.0),
         msgspec.structs.replace(line(2, "data_loading", 9.0), alone_ns=9.0),
@@ -483,7 +487,7 @@ def test_pauses_for_workers_belong_to_the_line_that_prices_their_pace(tmp_path):
     assert (found[1].mends[-1], left) == ("HP221", [])
     found, left = _without_waits_for_workers(rows, [waits, other], late)
     assert ("HP221" in found[1].mends, left) == (False, [other])
-    assert _without_waits_for_workers(rows, [waits], part) == (rows, [waits])
+    assert _without_waits_for_workers(rows, [waits], even) == (rows, [waits])
     assert _without_waits_for_workers(rows[:1], [waits], late) == (rows[:1], [waits])
 
 
