@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from inspect import cleandoc
 from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar, cast
@@ -118,7 +119,7 @@ class Form(msgspec.Struct, Generic[S], frozen=True):
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of these documents."""
-        document: dict[str, Any] = msgspec.json.schema(self.kind)
+        document: dict[str, Any] = _cleaned(msgspec.json.schema(self.kind))
         title = f"hpuprof {self.what.replace(' ', ', ')} {self.version}"
         return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **document}
 
@@ -126,3 +127,15 @@ class Form(msgspec.Struct, Generic[S], frozen=True):
 REPORTS = Form(
     ReportData, "report schema", "schema", SCHEMA_VERSION, "give a file written with -o report.json or --json"
 )
+
+
+def _cleaned(node: Any) -> Any:
+    """Return a schema whose descriptions lack the indentation of the code, which msgspec leaves in before 0.23."""
+    if isinstance(node, list):
+        return [_cleaned(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        name: cleandoc(one) if name == "description" and isinstance(one, str) else _cleaned(one)
+        for name, one in node.items()
+    }
