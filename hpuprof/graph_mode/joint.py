@@ -37,13 +37,10 @@ class Joint(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def cost(self) -> Cost:
         """What profiling cost: one multiple for all ranks, which the slowest one of each collective shows."""
-        lead, u = self.predictions[0], self._draws.uniform[0]
-        if lead.base == "profiled":
-            return fit(self._prior, self.eager.profiled, None, lead.base_spread, u)
-        known = fit(self._prior, self.eager.profiled, lead.base_step_ns, lead.base_spread, u)
-        # Steps that wait for batches are as long without the profiler, and show nothing of what it cost.
+        lead = self.predictions[0]
+        base = None if lead.base == "profiled" else lead.base_step_ns
         late = self.waiting([True] * len(self.predictions))
-        return known.where(late, fit(self._prior, self.eager.profiled, None, 0.0, u)) if late.any() else known
+        return fit(self._prior, self.eager.profiled, base, lead.base_spread, self._draws.uniform[0], late)
 
     @cached_property
     def base_samples(self) -> Floats:

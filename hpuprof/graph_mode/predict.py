@@ -145,9 +145,8 @@ def _predict_with(
     noise = base_noise(settings.unprofiled_ns, settings.spread_ns)
     prior = prior_of(view, model.row_costs, (model.low, model.high), settings.measured or {})
     loader = Loader.of(view)
-    cost = fit(prior, model.nominal, settings.unprofiled_ns, noise, draws.uniform[0])
-    if loader is not None and settings.unprofiled_ns:
-        cost = cost.where(loader.late, fit(prior, model.nominal, None, 0.0, draws.uniform[0]))
+    late = None if loader is None else loader.late
+    cost = fit(prior, model.nominal, settings.unprofiled_ns, noise, draws.uniform[0], late)
     scale = cost.host_scale if settings.unprofiled_ns or not model.settled else draws.settling(*HOST)
     drawn = draws.drawn(constants, cost.overhead, scale)
     played = model.eager(drawn)

@@ -332,13 +332,12 @@ def _base_words(
     known = _SOURCE.get(source, "estimated")
     clean = about(counted.ns, counted.low_ns, counted.high_ns)
     if paused and counted.ns > recorded:  # what the run's log shows now and then, the recording does not hold
-        where = f"over the run, with its pauses ({known})"
-        return f"A {unit} takes {duration(recorded)} as recorded; {clean} {where}: gains count from it."
-    if paced and counted.ns > recorded:  # the first batches of a recording can lie there already
-        where = f"at the pace at which workers deliver batches ({known})"
-        return f"A {unit} takes {duration(recorded)} as recorded; {clean} {where}: gains count from it."
-    without = f"the profiler{' and setting the device up' if cold else ''}"
-    return f"A {unit} takes {duration(recorded)} as recorded; {clean} without {without} ({known}): gains count from it."
+        where = "over the run, with its pauses"
+    elif paced and counted.ns > recorded:  # the first batches of a recording can lie there already
+        where = "at the pace at which workers deliver batches"
+    else:
+        where = f"without the profiler{' and setting the device up' if cold else ''}"
+    return f"A {unit} takes {duration(recorded)} as recorded; {clean} {where} ({known}): gains count from it."
 
 
 def _nothing(rows: Sequence[PlanRow], findings: Sequence[Finding]) -> str:

@@ -147,6 +147,7 @@ def fit(
     unprofiled_ns: float | None,
     noise: float,
     u: Floats,
+    late: Mask | None = None,
 ) -> Cost:
     """Draw costs from the prior, given the step time without the profiler if it is known.
 
@@ -158,6 +159,7 @@ def fit(
         unprofiled_ns: the step time without the profiler; None if unknown.
         noise: its relative standard deviation.
         u: uniform numbers; larger ones give higher costs.
+        late: samples in which steps wait for batches: as long without the profiler, they show nothing of what it cost.
     """
     overhead, host = _on(_PATH)
     inside = (_PATH >= 0) & (_PATH <= 1)
@@ -171,7 +173,10 @@ def fit(
         density = np.exp(log - log.max())
     cumulative = (np.cumsum(density) - 0.5 * density) / density.sum()
     overhead, host = _on(np.interp(u, cumulative, _PATH))
-    return Cost(overhead, host, "step time" if unprofiled_ns else prior.source)
+    if not unprofiled_ns:
+        return Cost(overhead, host, prior.source)
+    known = Cost(overhead, host, "step time")
+    return known if late is None else known.where(late, fit(prior, times_at, None, noise, u))
 
 
 def _on(path: Floats) -> tuple[Floats, Floats]:
