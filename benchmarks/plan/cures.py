@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from benchmarks.world.edits import with_more_workers
 from benchmarks.world.program import COMPUTE, COPY, Instr, Op, Step
 from benchmarks.world.wasteful import Reductions, Wasteful
 
@@ -71,7 +72,7 @@ def cures(case: Wasteful, outcome: Outcome, bucket_bytes: int) -> Iterator[tuple
     if "results" in wastes:
         yield "results", lambda s: _dropped(s, "results")
     if "data_loading" in wastes:
-        yield "data_loading", lambda s: _with_more(s, outcome)
+        yield "data_loading", lambda s: with_more_workers(s, outcome.more, outcome.beside)
     if "copies" in wastes:
         yield "copies", _ahead
     if how is not None and not how.hooked:
@@ -99,17 +100,6 @@ def _dropped(step: Step, mark: str) -> Step:
 
 def _scaled(step: Step, mark: str, factor: float) -> Step:
     return _changed(step, lambda i: (i._replace(work_ns=round(i.work_ns * factor)) if mark in i.marks else i,))
-
-
-def _with_more(step: Step, outcome: Outcome) -> Step:
-    """Start more workers, where processors are idle."""
-
-    def change(i: Instr) -> tuple[Instr, ...]:
-        if i.op is not Op.BATCH or outcome.more == 1:
-            return (i,)
-        return (i._replace(workers=i.workers * outcome.more, work_ns=round(i.work_ns * outcome.beside)),)
-
-    return _changed(step, change)
 
 
 def _pinned(step: Step, outcome: Outcome) -> Step:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks.world.edits import SYNC_PHASE, in_mode, without_waits
+from benchmarks.world.edits import SYNC_PHASE, in_mode, with_more_workers, without_waits
 from benchmarks.world.machine import Machine
 from benchmarks.world.program import Instr, Op, Step
 
@@ -41,7 +41,7 @@ def remedies(step: Step, luck: Luck, machine: Machine, step_ns: float, mode: str
     if loading:
         yield "data_loading", lambda s: _by_workers(s, luck, loading, step_ns)
     if any(i.op is Op.BATCH for i in step.instrs):
-        yield "data_loading", lambda s: _by_more(s, luck)
+        yield "data_loading", lambda s: with_more_workers(s, luck.more, luck.alongside)
     if any(i.phase == SYNC_PHASE for i in step.instrs):
         yield "read_backs", without_waits
     if sum(i.phase == "optimizer" and i.op is Op.LAUNCH for i in step.instrs) >= 8:
@@ -56,17 +56,6 @@ def _by_workers(step: Step, luck: Luck, loading: int, step_ns: float) -> Step:
 
     def change(i: Instr) -> Instr:
         return i._replace(ns=round(i.ns * left)) if i.phase == "data" and i.op is Op.HOST else i
-
-    return replace(step, instrs=tuple(map(change, step.instrs)))
-
-
-def _by_more(step: Step, luck: Luck) -> Step:
-    """Start as many more workers as there are processors for."""
-
-    def change(i: Instr) -> Instr:
-        if i.op is not Op.BATCH or luck.more == 1:
-            return i
-        return i._replace(workers=i.workers * luck.more, work_ns=round(i.work_ns * luck.alongside))
 
     return replace(step, instrs=tuple(map(change, step.instrs)))
 

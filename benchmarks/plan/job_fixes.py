@@ -23,9 +23,10 @@ from statistics import mean
 import hpuprof
 from benchmarks.world.cases import BLOCK_STEPS, WARM_STEPS, drawn, even_machine, profiled_steps, uneven
 from benchmarks.world.draw import JOBS
+from benchmarks.world.edits import delivering
 from benchmarks.world.host import run_ranks
 from benchmarks.world.machine import Machine
-from benchmarks.world.program import Instr, Op, Step
+from benchmarks.world.program import Step
 from benchmarks.world.trace import Source, cuda_trace
 from benchmarks.world.training import build
 
@@ -68,7 +69,7 @@ class Job:
             rest = max(run.step_ns() for run in run_ranks(steps, machine, steps=6, seed="without waiting"))
             every = rest * math.exp(own.uniform(*map(math.log, BATCH)))
             slower = [own.choice((1.0, 1.0, 1.0, 1.5)) for _ in steps]
-            steps = tuple(_fetched(step, every * by) for step, by in zip(steps, slower, strict=True))
+            steps = tuple(delivering(step, every * by) for step, by in zip(steps, slower, strict=True))
         seen = run_ranks(steps, machine, seed=f"{seed} profiled", profile=True, **how)
         told = [{"loader_queue": run.queue} if queue else None for run in seen]
         sources = [Source(r, len(seen), told=told[r]) for r in range(len(seen))]
@@ -110,15 +111,6 @@ class Job:
         how = {"steps": BLOCK_STEPS, "lead": WARM_STEPS, "drained": False, "paired": True}
         rounds = (run_ranks(steps, self.machine, seed=f"job {self.seed} {r}", **how) for r in range(ROUNDS))
         return [max(run.steady_ns() for run in played) for played in rounds]
-
-
-def _fetched(step: Step, every_ns: float) -> Step:
-    """Let the workers of a rank deliver a batch so often."""
-
-    def change(i: Instr) -> Instr:
-        return i._replace(work_ns=round(every_ns * i.workers)) if i.op is Op.BATCH else i
-
-    return replace(step, instrs=tuple(map(change, step.instrs)))
 
 
 def score_job(job: Job, *, told: bool) -> Iterator[Row]:

@@ -19,9 +19,9 @@ from statistics import mean, median
 
 import hpuprof
 from benchmarks.world.cases import BLOCK_STEPS, drawn, profiled_steps
-from benchmarks.world.edits import in_mode
+from benchmarks.world.edits import delivering, in_mode
 from benchmarks.world.host import run
-from benchmarks.world.program import Op, Step
+from benchmarks.world.program import Step
 from benchmarks.world.trace import Source, cuda_trace
 from benchmarks.world.training import build
 
@@ -76,10 +76,7 @@ def score(seed: int, *, told: bool, queue: bool) -> Said | None:
     step = build(shape, block, f"workers step {seed}")
     rest = run(step, machine, steps=6, seed="without waiting").step_ns()
     every = rest * math.exp(rng.uniform(*map(math.log, BATCH)))
-    step = replace(
-        step,
-        instrs=tuple(i._replace(work_ns=round(every * workers)) if i.op is Op.BATCH else i for i in step.instrs),
-    )
+    step = delivering(step, every)
     how = profiled_steps(rng, shape, family)
     how["lead"] = max(BLOCK_STEPS, how.get("lead", 0))
     seen = run(step, machine, seed=f"{seed} workers", profile=True, **how)

@@ -27,6 +27,22 @@ def mixed(mix: Mix, mode: str, machine: Machine) -> Mix:
     return replace(mix, kinds={kind: in_mode(step, mode, machine) for kind, step in mix.kinds.items()})
 
 
+def delivering(step: Step, every_ns: float) -> Step:
+    """Let workers deliver a batch so often."""
+    return _of_batches(step, lambda i: i._replace(work_ns=round(every_ns * i.workers)))
+
+
+def with_more_workers(step: Step, more: int, longer: float) -> Step:
+    """Start `more` times the workers, each of which takes `longer` times as long for a batch; once: as it is."""
+    if more == 1:
+        return step
+    return _of_batches(step, lambda i: i._replace(workers=i.workers * more, work_ns=round(i.work_ns * longer)))
+
+
+def _of_batches(step: Step, change: Callable[[Instr], Instr]) -> Step:
+    return replace(step, instrs=tuple(change(i) if i.op is Op.BATCH else i for i in step.instrs))
+
+
 def without(step: Step, *phases: str) -> Step:
     """Return the step without some of its phases."""
     return replace(step, instrs=tuple(i for i in step.instrs if i.phase not in phases))

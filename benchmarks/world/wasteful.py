@@ -31,9 +31,10 @@ from sample_traces.generator import kineto
 
 from . import training
 from .draw import draw_machine, draw_shape
+from .edits import delivering
 from .host import run
 from .machine import Machine
-from .program import COMM, COMPUTE, Instr, Op, Step
+from .program import COMM, COMPUTE, Op, Step
 from .training import ADD, ALL_REDUCE, ATTENTION, BLOCKS, CONV, ELEMENTWISE, GELU, LINEAR, NORM, RELU, Kind, Shape
 
 WASTES = (
@@ -120,11 +121,7 @@ def _awaiting(step: Step, machine: Machine, rng: random.Random) -> Step:
     """Let workers need as long for a batch as makes the step wait for them, or does not."""
     rest_ns = run(step, machine, steps=6, seed="without waiting").step_ns()
     every_ns = rest_ns * math.exp(rng.uniform(*map(math.log, _BATCH)))
-
-    def change(i: Instr) -> Instr:
-        return i._replace(work_ns=round(every_ns * i.workers)) if i.op is Op.BATCH else i
-
-    return replace(step, instrs=tuple(map(change, step.instrs)))
+    return delivering(step, every_ns)
 
 
 def _reductions(rng: random.Random, shape: Shape) -> Reductions:
