@@ -10,12 +10,13 @@ import codecs
 import re
 from typing import TextIO
 
-# Texts, so that `re` compiles them when they are used first.
-# Control characters, marks that reorder or hide text in terminals and browsers, and halves of characters.
-_HOSTILE = (
+# Control characters, marks that reorder or hide text in terminals and browsers, and halves of characters. Compiled
+# here, as all that is said needs it: where memory ended inside of a call, CPython 3.11 may not survive deeper ones.
+_HOSTILE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     r"\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
+# Texts, so that `re` compiles them when they are used first.
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{1,40}"
 _ADDRESS = rf"{_SCHEME}://?[^\s'\"<>]*"  # a Path keeps one of the two slashes
 _CHAINED = rf"::(?={_SCHEME}(?:::|://))"
@@ -72,7 +73,7 @@ def visible(text: str) -> str:
 
     A backslash stays what it is, so that paths stay readable; the text can be encoded whatever it held.
     """
-    return re.sub(_HOSTILE, lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _HOSTILE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def bare_address(address: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -128,6 +129,19 @@ def test_a_call_without_memory_for_its_frame_is_a_lack_of_memory(run, good_trace
 
     with pytest.raises(NotEnoughMemoryError), enough_memory(tmp_path):
         taken()
+    monkeypatch.setattr("hpuprof.report.combine.combine", taken)
+    code, _, err = run("analyze", good_trace)
+    assert (code, "hpuprof: not enough memory for these traces" in err) == (3, True), err
+
+
+def test_words_compile_no_pattern_once_memory_ended(run, good_trace, monkeypatch):
+    """Where memory ends inside of a call, CPython 3.11 may crash in deeper ones, as those that compile a pattern."""
+
+    def taken(*_: object, **__: object) -> None:
+        re.purge()
+        monkeypatch.setattr(re, "_compile", lambda *_: pytest.fail("a pattern was compiled"))
+        raise MemoryError("Unable to allocate 5.96 GiB for an array")
+
     monkeypatch.setattr("hpuprof.report.combine.combine", taken)
     code, _, err = run("analyze", good_trace)
     assert (code, "hpuprof: not enough memory for these traces" in err) == (3, True), err
