@@ -73,6 +73,7 @@ def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
         paced_ns=_paced(view, windows),
         one_off_fraction=one_off_fraction,
         rows=len(rows),
+        launched=int((view.links.launch[rows] >= 0).sum()),
         long_idle_ns=_long_idle(view, windows),
     )
 

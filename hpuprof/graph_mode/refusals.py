@@ -35,7 +35,8 @@ _CACHE = "no empty_cache() in the step, and no setting that turns the allocator'
 _MARKED = "prof.step() after each step, or HPUProfiler, which marks them"
 
 PASS_ROWS = 8
-"""Fewer device rows of a single pass or step price nothing; by judgment."""
+"""Fewer device rows of a single pass or step price nothing, nor do fewer with a launch among more without one; by
+judgment."""
 LONG_SHARE = 0.5
 """Share of a single pass that the device is idle in long stretches, above which later passes hardly are like it. By
 judgment: what compiles or loads at the first call takes most of it, and nothing else in the recording shows that."""
@@ -151,6 +152,9 @@ def without_device(predictions: Sequence[Prediction]) -> Refusal | None:
 
 def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction]) -> Refusal | None:
     """Return why replaying the steps of sound rows says nothing of steps to come; None where it does."""
+    spans = [p.span for p in predictions if p.span is not None and p.method == "replay"]
+    if any(span.launched < min(PASS_ROWS, span.rows / 2) for span in spans):
+        return FEW_ROWS
     setting_up = max(map(_setting_up, main), default=0.0)
     late = max(p.unexplained for p in predictions) > UNEXPLAINED_LIMIT
     if setting_up > LARGE and (late or not all_settled(predictions)):

@@ -214,6 +214,7 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="Share of the used steps, or of the recording, that is idle time of compiling and first use."),
     ] = 0.0
     rows: Annotated[int, Meta(description="Device rows in it.")]
+    launched: Annotated[int, Meta(description="Of them, those whose launch is recorded.")]
     long_idle_ns: Annotated[
         int, Meta(description="Device idle in stretches that each last a tenth of the steps or more [ns].")
     ] = 0

@@ -122,7 +122,7 @@ def _lane_waits(
     between = (start[row] - ends[source]).astype(np.float64)
     gap = np.where(decided, between, np.minimum(between, max(gap0, DEFAULT_GAP)))
     rest = np.maximum(0.0, start - until)
-    rest[late] = rest[guessed] = 0.0
+    rest[late] = rest[guessed] = rest[~rows.own] = 0.0
     return LaneWaits(row, source, gap), row[decided], np.where(rest > UNEXPLAINED, rest, 0.0)
 
 

@@ -397,7 +397,7 @@ def test_of_one_step_a_small_gain_that_is_less_likely_than_none_is_unlikely(judg
     assert bool(graph.reason) == (steps == 1)
 
 
-SPAN = DeviceSpan(wall_ns=1000, busy_ns=400, least_ns=390.0, launching_ns=500, rows=50)
+SPAN = DeviceSpan(wall_ns=1000, busy_ns=400, least_ns=390.0, launching_ns=500, rows=50, launched=50)
 
 
 @pytest.mark.parametrize(

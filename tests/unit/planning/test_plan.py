@@ -14,6 +14,7 @@ import hpuprof
 from hpuprof.analysis.step_groups import LOADING
 from hpuprof.cli.main import cli
 from hpuprof.errors import ConfigError
+from hpuprof.graph_mode.verdict import decide
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS, Priced, _sparing_the_host
@@ -422,6 +423,35 @@ def test_rows_that_start_late_are_a_share_of_the_pass_not_of_its_host(tmp_path):
     part = out.reduce(tmp_path)
     assert part.file.step_source == "single_pass"
     assert 0.01 < part.prediction.unexplained < 0.03
+
+
+def with_rows_of_unknown_launch(launches: int) -> TraceBuilder:
+    """Three steps of so many launches; behind each, four more rows of 3 µs whose launch has no row, 20 µs apart."""
+    out = TraceBuilder()
+    for step in range(3):
+        low = 150.0 * launches * step
+        out.step(step, low, 150.0 * launches)
+        for k in range(launches):
+            at = low + 150 * k
+            out.host("aten::mm", at, 30)
+            out.kernel("gemm", at + 12, 10, launch=at + 5, call_dur=4)
+            for more in range(4):
+                out.kernel("reduce", at + 40 + 25 * more, 3)
+    return out
+
+
+def test_a_row_without_a_recorded_launch_is_not_late(tmp_path):
+    part = with_rows_of_unknown_launch(40).reduce(tmp_path)
+    assert part.prediction.span.launched == part.prediction.span.rows / 5
+    assert part.prediction.unexplained == 0.0
+    assert {row.reason for row in rows_of(with_rows_of_unknown_launch(40), tmp_path).values()} != {"late_rows"}
+
+
+def test_a_few_launches_among_rows_without_say_nothing(tmp_path):
+    few = with_rows_of_unknown_launch(2)
+    assert {row.reason for row in rows_of(few, tmp_path).values()} == {"few_rows"}
+    (tmp_path / "b").mkdir()
+    assert decide([few.reduce(tmp_path / "b")], code=False).answer.reason == "few_rows"
 
 
 def waiting_in_turns(cost: float, cause: str = LOADING) -> Pause:
