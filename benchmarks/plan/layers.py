@@ -1,6 +1,6 @@
 """Fixes of programs made of layers: parameters sharded by layer, gathered earlier or once (FSDP), attention in one kernel.
 
-`python -m benchmarks.plan.layers --seed S --cases N`. Each program is drawn, recorded once with the profiler, and asked for its plan, the
+`python -m benchmarks.plan.layers --seed S --cases N [--experts]`. With `--experts`, layers exchange tokens in fp32. Each program is drawn, recorded once with the profiler, and asked for its plan, the
 step time given. Every fix that has a place is made in the program, which is played without the profiler: that is the truth. How a fix turns
 out is drawn apart from what the plan believes. A fix without a line of the plan counts as one that saves nothing.
 """
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 
@@ -34,6 +34,7 @@ ROUNDS = 5
 GATHER, SCATTER = (
     f"ncclDevKernel_{op}_RING_LL(ncclDevKernelArgsStorage<4096ul>)" for op in ("AllGather", "ReduceScatter_Sum_bf16")
 )
+EXCHANGE = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
 SCALE, SOFTMAX = f"{ELEMENTWISE}MulFunctor>", "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16>"
 SOFTMAX_BACKWARD = "void (anonymous namespace)::softmax_warp_backward<c10::BFloat16>"
@@ -60,6 +61,8 @@ class Program:
     between: tuple[int, ...]  # kernels between the products, softmax the middle one [ns]
     fused: tuple[float, float]  # time of one kernel over that of the products, in forward and in backward
     kept: tuple[int, ...]  # layers whose parameters fit into memory until backward, a third of them to all
+    exchange_ns: int = 0  # of a layer's tokens to their experts, and of what comes back; 0: there are none
+    halved: float = 1.0  # time of an exchange in 16 bits, casts included, over that in 32
 
     @classmethod
     def draw(cls, seed: int) -> Program:
@@ -90,6 +93,15 @@ class Program:
             tuple(rng.sample(range(layers), rng.randint(math.ceil(layers / 3), layers))),
         )
 
+    @classmethod
+    def with_experts(cls, seed: int) -> Program:
+        """Draw one whose layers have experts on all ranks; the start-up of an exchange stays, and casts are added."""
+        rng, of = random.Random(f"experts {seed}"), cls.draw(2 * seed + 1)
+        exchange = round(of.operators * of.kernel_ns * 10 ** rng.uniform(-1.2, 0.0))
+        started, casts = rng.uniform(0.02, 0.7), rng.uniform(0.02, 0.15)
+        halved = started + (1.0 - started) / 2 + casts
+        return replace(of, seed=seed, products_ns=0, exchange_ns=exchange, halved=halved)
+
     def step(self, fix: str = "") -> Step:
         """Write a step, with a fix made."""
         return _Writer(self, fix).step()
@@ -97,6 +109,8 @@ class Program:
     @property
     def fixes(self) -> tuple[str, ...]:
         """What can be mended."""
+        if self.exchange_ns:
+            return ("exchange_compression",)
         sharded = ("shard_by_layer",) if self.whole else ("gather_prefetch", "gather_once")
         return sharded if self.gather_ns else ("attention",)
 
@@ -114,14 +128,14 @@ class _Writer:
                 self._before(layer, range(layer, layer + 2), "FSDP::pre_forward")
                 if of.products_ns:
                     self._attention(backward=False)
-                self._operators(of.operators)
+                self._experts(layer, of.operators)
         with out.on_autograd(15 * US, 15 * US):
             for layer in reversed(range(of.layers)):
                 node = "AddmmBackward0"
                 with out.row(f"autograd::engine::evaluate_function: {node}"), out.row(node):
                     if self.fix != "gather_once" or layer not in of.kept:
                         self._before(layer, range(layer, layer - 2, -1), "FSDP::pre_backward", first=of.layers - 1)
-                    self._operators(2 * of.operators)
+                    self._experts(layer, 2 * of.operators)
                     if of.products_ns:
                         self._attention(backward=True)
                 if of.gather_ns and (layer == 0 or not self.whole):
@@ -159,15 +173,29 @@ class _Writer:
                     )
             out.add(Op.WAIT, stream=COMPUTE, event=f"{name} {layer}", ns=2 * US)
 
+    def _experts(self, layer: int, operators: int) -> None:
+        """Compute a layer; with experts, tokens go to them before half of it and come back behind it."""
+        if not self.of.exchange_ns:
+            self._operators(operators)
+            return
+        for half in (operators // 2, operators - operators // 2):
+            self.out.order(COMPUTE, COMM, 2 * US)
+            self._collective(layer, EXCHANGE, "all_to_all", "nccl:all_to_all")
+            self.out.order(COMM, COMPUTE, 2 * US)
+            self._operators(half)
+
     def _collective(self, layer: int, kernel: str, name: str, annotation: str, event: str = "") -> None:
         of, out = self.of, self.out
         elements = 1 << 22, (1 << 22) * RANKS
-        sizes = elements if kernel == GATHER else elements[::-1]
-        args = kineto.collective(name, (sizes[0] + layer, sizes[1] + layer), "BFloat16", RANKS)
+        sizes, dtype = elements if kernel == GATHER else elements[::-1], "BFloat16"
+        work = of.gather_ns * (of.layers if self.whole else 1)
+        if kernel == EXCHANGE:
+            halved = self.fix == "exchange_compression"
+            sizes, dtype = elements[:1] * 2, dtype if halved else "Float"
+            work = round(of.exchange_ns * (of.halved if halved else 1.0))
+        args = kineto.collective(name, (sizes[0] + layer, sizes[1] + layer), dtype, RANKS)
         with out.row(f"c10d::{name}_"), out.row(annotation, "user_annotation"):
-            out.launch(
-                kernel, 4 * US, of.gather_ns * (of.layers if self.whole else 1), stream=COMM, kind="comm", args=args
-            )
+            out.launch(kernel, 4 * US, work, stream=COMM, kind="comm", args=args)
         if event:
             out.add(Op.RECORD, stream=COMM, event=event, ns=2 * US)
 
@@ -223,9 +251,9 @@ class Said:
         return self.low - NONE <= self.true <= self.high + NONE
 
 
-def score(seed: int) -> Iterator[Said]:
+def score(seed: int, *, experts: bool = False) -> Iterator[Said]:
     """Draw a program, record it, ask, and do what was said."""
-    program = Program.draw(seed)
+    program = Program.with_experts(seed) if experts else Program.draw(seed)
     machine = program.machine
     seen = run(program.step(), machine, seed=f"layers {seed}", profile=True, steps=6, lead=3)
     now = _played(program, "")
@@ -269,10 +297,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plan.layers", description=__doc__)
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
+    parser.add_argument("--experts", action="store_true", help="layers with experts on all ranks")
     args = parser.parse_args()
     rows: list[Said] = []
     for seed in range(args.seed, args.seed + args.cases):
-        for said in score(seed):
+        for said in score(seed, experts=args.experts):
             rows.append(said)
             print(
                 f"{seed} {said.fix}: {said.true:.1%}, said {said.said:.1%} ({said.low:.1%} to {said.high:.1%})"

@@ -7,7 +7,7 @@ first sign of one suffices; the others only add to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 
@@ -18,6 +18,7 @@ from hpuprof.comparison.kernel_kinds import ATTENTION, CONVOLUTION, MATRIX, kind
 from hpuprof.comparison.result import Sign
 from hpuprof.comparison.signs import FELL, LEAST, Seen, counted, fewer, noted, shared, timed
 from hpuprof.model.schema import Cause
+from hpuprof.planning.collective_rows import EXCHANGING, REDUCING
 from hpuprof.planning.remedies.faster_products import NARROW
 from hpuprof.planning.remedies.fused_optimizer import OF_LISTS
 from hpuprof.planning.remedies.layouts import CONVERTS
@@ -178,9 +179,15 @@ def _buckets(seen: Seen) -> list[Sign]:
     return _with(fewer("collectives", a, b) if b else None)
 
 
-def _moved(seen: Seen) -> tuple[float, float]:
-    """Return the bytes that collectives move in a step, on both sides; 0: none or unknown."""
-    a, b = (sum((r.bytes or 0) * r.count for r in g.rows("collectives")) / max(1, len(g.steps)) for g in _sides(seen))
+def _moved(seen: Seen, ops: Collection[str] = ()) -> tuple[float, float]:
+    """Return the bytes that collectives (of some operations) move in a step, on both sides; 0: none or unknown."""
+
+    def moved(one: Group) -> float:
+        rows = one.rows("collectives")
+        total: int = sum((r.bytes or 0) * r.count for r in rows if not ops or r.op in ops)
+        return total / max(1, len(one.steps))
+
+    a, b = map(moved, _sides(seen))
     return a, b
 
 
@@ -192,12 +199,16 @@ def _no_sync(seen: Seen) -> list[Sign]:
     return _with(fewer("collectives", a, b, share=_FEWER))
 
 
-def _compression(seen: Seen) -> list[Sign]:
-    """As many collectives of half the bytes."""
-    moved, (a, b) = _moved(seen), seen.counts("collectives", lambda _: True)
-    if not all(moved) or not a or not b or abs(b / a - 1) > _AS_MANY or not _HALF[0] <= moved[1] / moved[0] <= _HALF[1]:
-        return []
-    return _only(counted("bytes of collectives", *moved))
+def _halved(ops: Collection[str], name: str) -> Find:
+    """Find as many collectives of some operations, of half the bytes; `name`: theirs."""
+
+    def find(seen: Seen) -> list[Sign]:
+        moved, (a, b) = _moved(seen, ops), seen.counts("collectives", lambda row: row.op in ops)
+        if not all(moved) or not a or not b or abs(b / a - 1) > _AS_MANY:
+            return []
+        return _only(counted(f"bytes of {name}", *moved)) if _HALF[0] <= moved[1] / moved[0] <= _HALF[1] else []
+
+    return find
 
 
 def _gathers(seen: Seen) -> tuple[tuple[float | None, float | None], tuple[float | None, float | None]]:
@@ -410,7 +421,8 @@ SIGNATURES = (
         ("buckets", "no_sync", "gather_prefetch", "shard_by_layer", "gather_once", "gradient_compression"),
     ),
     Signature("buckets", "collectives are fewer and larger", _buckets, ("no_sync",)),
-    Signature("gradient_compression", "gradients are reduced in 16 bits", _compression),
+    Signature("gradient_compression", "gradients are reduced in 16 bits", _halved(REDUCING, "reductions")),
+    Signature("exchange_compression", "activations are exchanged in 16 bits", _halved(EXCHANGING, "exchanges")),
     Signature("lower_precision", "matrices are multiplied in 16 bits", _types(("fp32", "tf32"), "16 bits")),
     Signature("fp8", "matrices are multiplied in fp8", _types(("fp32", "tf32", "16 bits"), "fp8", _FP8)),
     Signature("tf32", "fp32 matrices are multiplied through TF32", _types(("fp32",), "tf32"), ("lower_precision",)),

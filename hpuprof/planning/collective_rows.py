@@ -25,7 +25,7 @@ from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import Wait
 
-REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+REDUCING, EXCHANGING = ("all_reduce", "reduce_scatter", "reduce"), ("all_to_all",)
 _SHARDING = re.compile(
     r"FSDP::(?:all_gather|(?:root_)?pre_)|FullyShardedDataParallel\._pre_|^fsdp::all_gather|deepspeed/runtime/zero/part"
 )
@@ -108,6 +108,11 @@ class CollectiveRows(Struct, frozen=True, eq=False, dict=True):
         stored = np.array([not name or bool(_STORED.search(name)) for name in names], dtype=bool)
         found: Mask = reducing & ~forward & stored & (first >= 0) & (self.call > first)
         return found & (self.call < self._optimizer)
+
+    @cached_property
+    def exchanges(self) -> Mask:
+        """Mark those in which each rank sends a part to each other one."""
+        return np.isin([self.kinds[k].op for k in self.kind.tolist()], EXCHANGING)
 
     @cached_property
     def parameters(self) -> Mask:

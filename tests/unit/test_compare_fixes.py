@@ -158,9 +158,11 @@ def _pauses(folder: Path) -> tuple[Report, Report]:
     return edited(base, steps=slow, step_groups=[*base.data.step_groups, group]), base
 
 
-def _of_collectives(**change: Callable[[int], int]) -> tuple[Report, Report]:
-    """Collectives of a job before a change of their fields, and after it."""
+def _of_collectives(op: str = "", **change: Callable[[int], int]) -> tuple[Report, Report]:
+    """Collectives of a job before a change of their fields, and after it. `op`: what they do instead."""
     base = report_of("cpu_2_ranks_ddp")
+    if op:
+        base = edited(base, collectives=[msgspec.structs.replace(row, op=op) for row in base.data.collectives])
     changed = [
         msgspec.structs.replace(row, **{name: f(getattr(row, name)) for name, f in change.items()})
         for row in base.data.collectives
@@ -225,6 +227,7 @@ PAIRS: dict[str, Callable[[Path], tuple[Report, Report]]] = {
     ),
     "buckets": _buckets,
     "gradient_compression": lambda _: _of_collectives(bytes=lambda n: n // 2),
+    "exchange_compression": lambda _: _of_collectives("all_to_all", bytes=lambda n: n // 2),
     "lower_precision": lambda p: _by_names(p, kernels=((SGEMM,) * 2, (BF16,) * 2)),
     "fp8": lambda p: _by_names(p, kernels=((BF16,) * 2, (FP8,) * 2)),
     "tf32": lambda p: _by_names(p, kernels=((SGEMM,) * 2, (TF32,) * 2)),
