@@ -1,7 +1,8 @@
 """How well can anybody do who is not told the step time? `python -m benchmarks.plan.bound --seed S --cases N`.
 
-The best possible predictor knows all of the world but what its profiler cost and how remedies turn out: of these it
-knows from what they were drawn, and that rows cannot have cost more than lies between them. It says what makes its
+The best possible predictor knows all of the world but what its profiler cost, how remedies turn out, and what graphs cost
+on its machine, which a step without graphs does not show: of these it knows from what they were drawn, and that rows
+cannot have cost more than lies between them. It says what makes its
 expected relative error smallest. That error is a bound: no method that reads the same recording alone does better, on
 average over such cases. What steps and runs differ by is left out; it comes on top.
 """
@@ -95,8 +96,9 @@ def case_errors(seed: int, *, told: bool) -> Iterator[Found]:
     most = prediction.overhead_prior.most if prediction.overhead_prior and not told else None
     above = np.maximum(0.0, np.log(costs / most)) if most else 0.0 * one
     weights = np.exp(-0.5 * (above / SOFT) ** 2)
-    luck = (np.random.default_rng(0).permutation(DRAWS) + 0.5) / DRAWS
-    drawn = Drawn(replay.model.constants, np.full((UNKNOWNS, DRAWS), 0.5), costs, one, 0.0 * one)
+    rng = np.random.default_rng(0)
+    luck, *graphs_cost = ((rng.permutation(DRAWS) + 0.5) / DRAWS for _ in range(1 + UNKNOWNS))
+    drawn = Drawn(replay.model.constants, np.array(graphs_cost), costs, one, 0.0 * one)
     steps = np.ones((DRAWS, replay.pricing.weights.shape[1]))
     pricing = replace(Pricing.of(replay.model, drawn, steps, replay.pricing.loader), base=one, level=luck, error=one)
     now = pricing.now
@@ -140,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plan.bound", description=__doc__)
     parser.add_argument("--cases", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="0 to 199 are for tuning")
-    parser.add_argument("--given", action="store_true", help="what the profiler cost is known, too: luck alone is not")
+    parser.add_argument("--given", action="store_true", help="what the profiler cost is known, too")
     args = parser.parse_args()
     rows: list[Found] = []
     for seed in range(args.seed, args.seed + args.cases):
