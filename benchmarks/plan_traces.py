@@ -52,6 +52,9 @@ def first_in(report: Report) -> First:
         return First(asked.reason, report.headline.first)
     if (unknown := refused(rows)) is not None:
         return First(unknown.reason, f"Cannot say: {unknown.why}")
+    unsure = max((r for r in rows if r.reason == "may_lose"), key=lambda row: row.alone_ns or 0.0, default=None)
+    if unsure is not None:
+        return First(unsure.remedy, f"Nothing is sure to save time: {unsure.title}")
     return First(NOTHING, "Nothing that is priced saves 1 %")
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hpuprof.analysis.forest import Nesting
 from hpuprof.analysis.groups import members
-from hpuprof.analysis.integrity import without_rows
+from hpuprof.analysis.integrity import SILENT_NS, without_rows
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.analysis.step_completion import SETTING_UP_NS, creates_context, unrecorded_until
@@ -26,7 +26,7 @@ from hpuprof.ingest.dialect_activities import (
 )
 from hpuprof.model.arrays import Ints, Mask, among, any_of, distinct, kinds_of, median
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure, subtract, union, union_of
-from hpuprof.model.schema import BLOCKED_KINDS, Activity, HostKind, Role
+from hpuprof.model.schema import BLOCKED_KINDS, Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
 
 _FULL_QUEUE_FLOOR = 64  # fewer outstanding rows do not explain a slow launch; by judgment
@@ -40,6 +40,8 @@ UNLIKE_OTHERS = 20
 on, an operator's first call sets something up; and the work before a launch is no launching; by judgment."""
 
 
+WAITED = 0.5
+"""Share of a call in which the device works from which it waits for that; by judgment."""
 _FEW = 2
 """Calls of an operator up to which none of them is said to be unlike the others."""
 
@@ -120,7 +122,28 @@ def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
     synchronous = trace.named(is_synchronous_call)
     if synchronous.any():
         flags[2] |= synchronous[host.name] & (host.kind == HostKind.RUNTIME)
+    read = _lost_results(trace, links)
+    flags[0, read] = flags[2, read] = True
     return flags[0], flags[1], flags[2]
+
+
+def _lost_results(trace: Trace, links: Links) -> Ints:
+    """Return the copies that lost their rows and read what the recording was for: the host waits, and launches no more.
+
+    The device works for most of such a call. An upload is followed by launches that use it.
+    """
+    host, device = trace.host, trace.device
+    without = np.ones(len(host), dtype=bool)
+    without[links.launch[links.launch >= 0]] = False
+    launches = any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
+    if not launches.any():
+        return np.flatnonzero(launches)
+    last = int(host.start[launches].max())
+    calls = np.flatnonzero(without & (host.activity == Activity.COPY) & (host.start > last) & (host.correlation >= 0))
+    calls = calls[host.dur[calls] >= SILENT_NS]
+    working = union(device.start, device.end, device.kind != DeviceKind.MARKER)
+    busy = measure(working, host.start[calls], host.end[calls])
+    return calls[busy >= WAITED * host.dur[calls]]
 
 
 def setting_up(trace: Trace, links: Links) -> Mask:

@@ -56,6 +56,28 @@ def test_kinds_of_waiting_on_hpu(tmp_path: Path, name: str, kinds: dict[str, int
     assert blocked(b.host(name, 20, 30, cat="privateuse1_runtime").reduce(tmp_path)) == kinds
 
 
+def without_its_last_copy(*, busy: float = 400, launches: int = 0, read: float = 500) -> TraceBuilder:
+    """Ten launches of `busy` µs of work in all, and a copy of `read` µs behind them whose row is lost."""
+    b = TraceBuilder().step(0, 0, 1000)
+    for i in range(10):
+        b.host("aten::mm", 10 * i, 8).kernel("gemm", 20 + busy / 10 * i, busy / 10, launch=10 * i + 2, call_dur=4)
+    b.host("aten::copy_", 100, read + 10).host("cudaMemcpyAsync", 102, read, cat="cuda_runtime", correlation=900)
+    for i in range(launches):
+        b.host("cudaLaunchKernel", 800 + 10 * i, 4, cat="cuda_runtime", correlation=901 + i)
+    return b
+
+
+def test_a_copy_that_lost_its_row_and_waits_behind_the_last_launch_is_a_read(tmp_path: Path):
+    """The step is judged up to the end of what was recorded: 420 µs, in 102 of which it waits for nothing."""
+    assert blocked(without_its_last_copy().reduce(tmp_path)) == {"copy": 420 - 102}
+
+
+@pytest.mark.parametrize("other", [{"busy": 200}, {"launches": 1}, {"read": 90}])
+def test_a_copy_without_its_row_that_may_be_another_is_none(tmp_path: Path, other: dict[str, float]):
+    """The device is idle for most of it, launches follow that may use it, or it is short."""
+    assert blocked(without_its_last_copy(**other).reduce(tmp_path)) == {}
+
+
 def test_kinds_are_exclusive_and_sync_comes_first(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).host("aten::add", 0, 1)
     b.host("cudaStreamSynchronize", 20, 20, cat="cuda_runtime").host("cudaFree", 30, 20, cat="cuda_runtime").annotation(
