@@ -316,7 +316,8 @@ def _torn(trace: Trace, launch: Ints, replays: Ints) -> Mask:
         starts, until = device.start[rows], np.maximum.accumulate(device.end[rows])
         over = int(until[-1])
         lane, begins = lanes[int(device.track[rows[-1]])]
-        later = lane[np.searchsorted(begins, over) :][:1]  # also what starts as the last row ends
+        # Also what starts as the last row ends, which may take no time itself.
+        later = lane[max(np.searchsorted(begins, over), np.searchsorted(lane, rows[-1]) + 1) :][:1]
         if len(later) and trace.host.start[launch[later[0]]] < over:
             starts, until = np.append(starts, device.start[later]), np.append(until, over)
         hole = int((starts[1:] - until[: len(starts) - 1]).max(initial=0))

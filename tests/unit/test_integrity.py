@@ -249,13 +249,18 @@ def test_rows_that_overlap_on_one_stream_carry_other_times(tmp_path):
     assert "rows of one stream overlap for 76%" in report.headline.sentence
 
 
-def once_replayed(gone: range = range(0), *, behind: float = 1.0, queued: bool = True) -> TraceBuilder:
-    """One pass: a graph of 200 kernels, 5 µs each and 1 apart, and one kernel queued `behind` it; rows `gone` are lost."""
+def once_replayed(
+    gone: range = range(0), *, behind: float = 1.0, queued: bool = True, brief: int | None = None
+) -> TraceBuilder:
+    """One pass: a graph of 200 kernels, 5 µs each and 1 apart, and one kernel queued `behind` it; rows `gone` are lost.
+
+    `brief`: a kernel that takes less than the clock tells.
+    """
     out = TraceBuilder()
     out.host("aten::a", 0, 3).host("cudaGraphLaunch", 5, 10, cat="cuda_runtime", correlation=9_000)
     for i in range(200):
         if i not in gone:
-            out.device("gemm", 20 + 6.0 * i, 5, correlation=9_000)
+            out.device("gemm", 20 + 6.0 * i, 0 if i == brief else 5, correlation=9_000)
     end = 20 + 6.0 * 200
     out.host("aten::b", 30 if queued else end + behind - 5, 4)
     out.kernel("relu", end + behind, 5, launch=31 if queued else end + behind - 4)
@@ -272,6 +277,7 @@ def once_replayed(gone: range = range(0), *, behind: float = 1.0, queued: bool =
         (once_replayed(range(100, 104)), False),  # 25 of 1,200 µs
         (once_replayed(range(100, 110)), True),  # 61
         (once_replayed(range(190, 200)), True),  # the kernel behind it was queued all the while
+        (once_replayed(range(190, 200), brief=189), True),
         (once_replayed(behind=70), True),
         (once_replayed(behind=70, queued=False), False),  # launched only then
     ],
