@@ -26,6 +26,9 @@ def find(situation: Situation) -> Iterator[Change]:
     option = answer.options[0]  # the recommended one
     edit = situation.captures[OptionKey(option.region, option.drops_sync, option.asynchronous)]
     most = 1.0 - 1.0 / (answer.ceiling or np.inf)
+    gained = np.minimum(1.0 - 1.0 / known.speedup, most)
+    if situation.loader is not None:  # a step that waits for batches has room for what graphs cost
+        gained = np.where(situation.loader.late, np.maximum(gained, 0.0), gained)
     yield Change(
         place_of(answer),
         option.graphs,
@@ -34,7 +37,7 @@ def find(situation: Situation) -> Iterator[Change]:
         after=clearing(option),
         requires=("synchronisation",) if option.drops_sync else (),
         blocked=bool(option.blocked_by),
-        alone=Alone(np.minimum(1.0 - 1.0 / known.speedup, most), most),
+        alone=Alone(gained, most),
     )
 
 

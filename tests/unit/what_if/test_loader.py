@@ -45,6 +45,10 @@ def late(fetches, rest, tmp_path) -> float:
         ([6000, 80, 85, 90, 6100, 82, 84, 91], [4000] * 8, 0.99, 1.0),  # four workers in step
         ([6000, 80, 85, 90, 81, 82, 84, 91], [9900] * 8, 0.0, 0.02),  # a single long fetch is no pace
         ([300, 600, 600, 600, 600, 600, 1200], [9400] * 7, 0.0, 0.2),  # hand-overs that scatter
+        # Some batches lay ready in the main process, and taking the others out of the queue costs more; or they are waited for.
+        ([87, 1370, 83, 1400, 1251, 4331], [138_000] * 6, 0.001, 0.03),
+        ([38, 43, 17, 32, 306, 317, 284, 375, 343, 359, 416, 350], [1430] * 12, 0.05, 0.5),
+        ([70, 68, 5900, 71, 5950, 6000, 5980, 6010, 6020, 5990], [1430] * 10, 0.97, 1.0),  # no hand-over takes so long
         # Of a single fetch nothing shows whether it stalled.
         ([70], [9930], 0.0, 0.01),
         ([1000], [9000], 0.0, 0.2),
@@ -183,13 +187,14 @@ def test_without_workers_there_is_no_pace(tmp_path):
     st.lists(st.integers(0, 50_000_000), min_size=30, max_size=30),
 )
 @settings(max_examples=150, deadline=None)
-def test_any_fetches_have_a_probability_and_a_hand_over_no_longer_than_the_quickest(took, between):
+def test_any_fetches_have_a_probability_and_a_hand_over_no_longer_than_the_quickest_from_the_queue(took, between):
     took = np.array(took)
     start = np.cumsum(np.concatenate([[0], took[:-1] + np.array(between[: len(took) - 1], dtype=np.int64)]))
     span = float(start[-1] + took[-1])
-    probability, taking = _waited_for(Fetches(start, took), max(1.0, span / len(took)))
+    fetches = Fetches(start, took)
+    probability, taking = _waited_for(fetches, max(1.0, span / len(took)))
     assert 0.0 <= probability <= 1.0
-    assert 0.0 < taking <= took.min() * (1 + 1e-9)
+    assert 0.0 < taking <= (fetches.from_queue() or fetches).took.min() * (1 + 1e-9)
 
 
 def test_a_fetch_that_takes_no_time_waits_for_nothing():
@@ -229,6 +234,15 @@ def test_where_nothing_tells_verdict_and_plan_hold_both_readings(tmp_path):
     assert "data-loader workers keep up" in graph.sentence
     row = next(r for r in report.data.plan if r.remedy == "graphs")
     assert row.alone_low_ns == pytest.approx(0.0, abs=0.05 * 4e6)
+
+
+def test_graphs_of_steps_that_may_wait_for_batches_save_nothing_at_worst_and_may_come_first(tmp_path):
+    """Some batches lay ready, taking the others takes 0.3 ms: queue or wait. The noise of runs is no loss."""
+    steps([38, 43, 17, 32, 306, 317, 284, 375, 343, 359, 416, 350], [1430] * 12, launches=40).write(tmp_path / "t.json")
+    report = hpuprof.analyze(tmp_path / "t.json", cache="off")
+    assert report.graph_mode.speedup.low < 1.0
+    row = next(r for r in report.data.plan if r.remedy == "graphs")
+    assert (row.order, row.alone_low_ns) == (1, 0.0)
 
 
 def test_of_a_single_step_more_steps_show_whether_workers_keep_up(tmp_path):
