@@ -133,17 +133,13 @@ def _lost_results(trace: Trace, links: Links) -> Ints:
     The device works for most of such a call. An upload is followed by launches that use it.
     """
     host, device = trace.host, trace.device
-    without = np.ones(len(host), dtype=bool)
-    without[links.launch[links.launch >= 0]] = False
-    launches = any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))
-    if not launches.any():
-        return np.flatnonzero(launches)
-    last = int(host.start[launches].max())
-    calls = np.flatnonzero(without & (host.activity == Activity.COPY) & (host.start > last) & (host.correlation >= 0))
-    calls = calls[host.dur[calls] >= SILENT_NS]
+    last = host.start[any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))].max(initial=-1)
+    calls = np.flatnonzero((host.activity == Activity.COPY) & (host.start > last) & (host.correlation >= 0))
+    calls = calls[(host.dur[calls] >= SILENT_NS) & ~among(calls, links.launch)]
+    if last < 0 or not len(calls):
+        return calls[:0]
     working = union(device.start, device.end, device.kind != DeviceKind.MARKER)
-    busy = measure(working, host.start[calls], host.end[calls])
-    return calls[busy >= WAITED * host.dur[calls]]
+    return calls[measure(working, host.start[calls], host.end[calls]) >= WAITED * host.dur[calls]]
 
 
 def setting_up(trace: Trace, links: Links) -> Mask:

@@ -9,10 +9,12 @@ from builder import AUTOGRAD, TraceBuilder
 from remedy_bench import Bench
 
 from hpuprof.planning.remedies import BY_NAME
+from hpuprof.planning.remedy import Remedy
 
 REDUCED, EXCHANGED = BY_NAME["gradient_compression"], BY_NAME["exchange_compression"]
 NODE = "autograd::engine::evaluate_function: MmBackward0"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 PERIOD = 200
 
 
@@ -49,17 +51,20 @@ def test_what_is_in_16_bits_stays(tmp_path: Path) -> None:
     assert Bench.of(loop(dtype="BFloat16"), REDUCED, tmp_path).changes == []
 
 
-def exchanges(*, dtype: str = "Float", op: str = "all_to_allv", late: int = 0) -> TraceBuilder:
-    """Steps of 200 µs: 20 of products, an exchange of 60 (`late` more in every other step), 100 of products with it."""
+def exchanges(*, dtype: str = "Float", op: str = "all_to_allv", late: int = 0, before: bool = False) -> TraceBuilder:
+    """Steps of 200 µs: 20 of products, an exchange of 60 (`late` more in every other step), 100 of products with it.
+
+    `before`: 5 before the products one of indices takes 4.
+    """
     out = TraceBuilder().steps(6, PERIOD)
     for step in range(6):
         at, more = PERIOD * step, late if step % 2 else 0
         out.kernel("gemm", at + 10, 20, launch=at + 5)
         note = {"Collective name": op, "In msg nelems": 1000, "Out msg nelems": 1000, "dtype": dtype}
         note |= {"Group size": 2, "Process Group Name": "0"}
-        out.kernel(
-            "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", at + 31, 60 + more, launch=at + 12, **note
-        )
+        if before:
+            out.kernel(SEND, at + 5, 4, launch=at + 1, **(note | {"dtype": "Long"}))
+        out.kernel(SEND, at + 31, 60 + more, launch=at + 12, **note)
         out.kernel("gemm", at + 92 + more, 90, launch=at + 20)
         out.host("cudaStreamSynchronize", at + 25, 160 + more, cat="cuda_runtime", stream=7)
     return out
@@ -70,7 +75,22 @@ def test_half_of_what_is_exchanged_takes_half_of_the_time_at_best(tmp_path: Path
     assert bench.changes[0].where == "1 exchanges in fp32"
     assert bench.with_it() == pytest.approx(PERIOD - 30, abs=1)
     assert bench.with_it(1.0) == bench.now == PERIOD
+    assert bench.changes[0].uncertain
     assert Bench.of(exchanges(), REDUCED, tmp_path).changes == []
+
+
+def test_of_several_exchanges_those_in_32_bits_are_halved(tmp_path: Path) -> None:
+    bench = Bench.of(exchanges(before=True), EXCHANGED, tmp_path)
+    assert bench.changes[0].where == "1 exchanges in fp32"
+    assert bench.now - bench.with_it() == pytest.approx(30, abs=1)
+
+
+@pytest.mark.parametrize("remedy", [REDUCED, EXCHANGED])
+def test_without_collectives_there_is_nothing_to_halve(tmp_path: Path, remedy: Remedy) -> None:
+    out = TraceBuilder().steps(6, PERIOD)
+    for at in range(0, 6 * PERIOD, PERIOD):
+        out.kernel("gemm", at + 10, 20, launch=at + 5)
+    assert Bench.of(out, remedy, tmp_path).changes == []
 
 
 def test_waiting_for_who_sends_late_stays(tmp_path: Path) -> None:
