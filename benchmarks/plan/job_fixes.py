@@ -1,9 +1,10 @@
-"""Fixes in jobs of several ranks: `python -m benchmarks.plan.job_fixes --seed S --cases N [--given] [--workers [--queue]]`.
+"""Fixes in jobs of several ranks: `python -m benchmarks.plan.job_fixes --seed S --cases N [--given] [--workers [--queue] | --links]`.
 
 Jobs of the simulated world whose ranks differ between two collectives, so that each waits for others in some of them. A
 fix is made on all ranks: the truth is the job with it, simulated without the profiler, paired with the job as it is. A
 place that the plan does not see counts as nothing saved. With `--workers`, batches of all ranks come from workers, which
-may be waited for; those of a rank may be slower than the others'.
+may be waited for; those of a rank may be slower than the others'. With `--links`, gradients are in fp32, take up to four
+times as long, and may be reduced in 16 bits or alongside backward.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from statistics import mean
 import hpuprof
 from benchmarks.world.cases import BLOCK_STEPS, WARM_STEPS, drawn, even_machine, profiled_steps, uneven
 from benchmarks.world.draw import JOBS
-from benchmarks.world.edits import delivering
+from benchmarks.world.edits import delivering, in_fp32, overlapped, scaled
 from benchmarks.world.host import run_ranks
 from benchmarks.world.machine import Machine
-from benchmarks.world.program import Step
+from benchmarks.world.program import Instr, Step
 from benchmarks.world.trace import Source, cuda_trace
 from benchmarks.world.training import build
 
@@ -41,6 +42,10 @@ HAND_OVER = (5.0, 6.0)
 """Powers of ten [ns]."""
 BATCH = (0.2, 2.0)
 """Time between two batches over what the rest of the step takes."""
+SLOWER = (1.0, 4.0)
+"""Factor on the time of reductions."""
+HALVED = (0.5, 0.9)
+"""Time of a reduction in 16 bits, casts included, over that in 32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +56,14 @@ class Job:
     steps: Steps
     machine: Machine
     traces: list[str]
+    links: bool = False
 
     @classmethod
-    def of(cls, seed: int, *, workers: bool = False, queue: bool = False) -> Job:
-        """Draw it; `workers`: whether batches come from such; `queue`: whether the recording counts them at each fetch."""
+    def of(cls, seed: int, *, workers: bool = False, queue: bool = False, links: bool = False) -> Job:
+        """Draw it; `workers`: whether batches come from such; `queue`: whether the recording counts them at each fetch.
+
+        `links`: whether gradients are in fp32.
+        """
         rng, machine, shape, block = drawn(seed, JOBS)
         own = random.Random(f"job loader {seed}")
         if workers:
@@ -65,6 +74,9 @@ class Job:
         step, unlike = build(shape, block, f"step {seed}"), rng.choice((0.0, 0.3, 0.8))
         how = profiled_steps(rng, shape, JOBS) | {"lead": WARM_STEPS, "drained": False}
         machine, steps = even_machine(machine), tuple(uneven(step, rng, unlike) for _ in range(shape.ranks))
+        if links:
+            slower = math.exp(own.uniform(*map(math.log, SLOWER)))
+            steps = tuple(scaled(in_fp32(step), _reduces, work=slower) for step in steps)
         if workers:
             rest = max(run.step_ns() for run in run_ranks(steps, machine, steps=6, seed="without waiting"))
             every = rest * math.exp(own.uniform(*map(math.log, BATCH)))
@@ -74,12 +86,18 @@ class Job:
         told = [{"loader_queue": run.queue} if queue else None for run in seen]
         sources = [Source(r, len(seen), told=told[r]) for r in range(len(seen))]
         traces = [cuda_trace(run, machine, sources[r], f"{seed} trace {r}") for r, run in enumerate(seen)]
-        return cls(seed, steps, machine, traces)
+        return cls(seed, steps, machine, traces, links)
 
     def edits(self, captured: str) -> dict[str, Edit]:
         """Return the remedies that some rank has a place for; `captured`: what graphs capture."""
         luck = Luck.draw(random.Random(f"luck {self.seed}"))
         of_rank = [dict(remedies(step, luck, self.machine, self.now, captured)) for step in self.steps]
+        halved = random.Random(f"links {self.seed}").uniform(*HALVED)
+        for found, step in zip(of_rank, self.steps, strict=True):
+            if self.links:
+                found["gradient_compression"] = partial(scaled, changes=_reduces, work=halved)
+            if self.links and overlapped(step) != step:
+                found["collectives"] = overlapped
         names = dict.fromkeys(name for found in of_rank for name in found)
         names["graphs"] = names.pop("graphs")  # they capture what others left
 
@@ -113,6 +131,10 @@ class Job:
         return [max(run.steady_ns() for run in played) for played in rounds]
 
 
+def _reduces(instr: Instr) -> bool:
+    return instr.kind == "comm"
+
+
 def score_job(job: Job, *, told: bool) -> Iterator[Row]:
     """Yield the rows of a job: each remedy alone, and the first two and three lines; none where nothing has a price."""
     with tempfile.TemporaryDirectory() as folder:
@@ -138,10 +160,12 @@ def main() -> None:
     parser.add_argument("--given", action="store_true", help="the plan is given the step time without the profiler")
     parser.add_argument("--workers", action="store_true", help="batches come from data-loader workers")
     parser.add_argument("--queue", action="store_true", help="with the queue's length at each fetch")
+    parser.add_argument("--links", action="store_true", help="gradients in fp32, which may be reduced in other ways")
     args = parser.parse_args()
     rows: list[Row] = []
     for seed in range(args.seed, args.seed + args.cases):
-        rows += score_job(Job.of(seed, workers=args.workers, queue=args.queue), told=args.given)
+        job = Job.of(seed, workers=args.workers, queue=args.queue, links=args.links)
+        rows += score_job(job, told=args.given)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
     print(f"{len({r.case for r in rows})} of {args.cases} jobs have a price for something. {shares(rows)}\n")
     print("\n".join(table(rows, [])))

@@ -63,6 +63,24 @@ def scaled(step: Step, changes: Callable[[Instr], bool], *, host: float = 1.0, w
     return replace(step, instrs=tuple(map(change, step.instrs)))
 
 
+def in_fp32(step: Step) -> Step:
+    """Return the step with collectives that carry fp32."""
+
+    def change(i: Instr) -> Instr:
+        return i._replace(args={**i.args, "dtype": "Float"}) if "dtype" in i.args else i
+
+    return replace(step, instrs=tuple(map(change, step.instrs)))
+
+
+def overlapped(step: Step) -> Step:
+    """Return the step whose computation waits for collectives at the end of backward only."""
+    waits = [
+        i for i, x in enumerate(step.instrs) if x.op is Op.WAIT and x.phase == "collective" and x.stream == COMPUTE
+    ]
+    gone = set(waits[:-1])
+    return replace(step, instrs=tuple(x for i, x in enumerate(step.instrs) if i not in gone))
+
+
 def capture(step: Step, region: str, machine: Machine) -> Step:
     """Return the step with a region's device work in graphs and its host work gone.
 

@@ -78,11 +78,11 @@ def _graphed(
 
 
 def _widest(situation: Situation) -> Iterator[tuple[Remedy, Change]]:
-    """Yield the change of each remedy that touches most of the program, where it leaves collectives as they are."""
+    """Yield the change of each remedy that touches most of the program, where ranks meet in the same collectives."""
     found = [
         (remedy, _unwaiting(change, situation))
         for remedy, change in changes_in(situation)
-        if remedy.name not in BY_OTHERS and "communication" not in remedy.bounds
+        if remedy.name not in BY_OTHERS and ("communication" not in remedy.bounds or remedy.meets)
     ]
     for _, mine in groupby(found, key=lambda one: one[0].name):
         yield max(mine, key=lambda one: 0 if one[1].touches is None else int(one[1].touches.sum()))

@@ -55,6 +55,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     its price was tried: `edited` (the program was changed and run, on a virtual device), `injected` (a known delay was
     added and found), `simulated` (on generated traces only) or `bound` (not at all); `by_call`: whether it needs each
     call's device rows; `by_recipe`: whether recipes of lazy mode do as well;
+    `meets`: whether ranks meet in the same collectives with a change of communication as without, so that jobs play it;
     `bounds`: what bounds a step that it is about, the device where it spares the host nothing; `mends`: codes of the
     findings that are effects of what it changes; `code`: to type on any device whose family has none of its own;
     `absent`: reason and words where the steps hold no place for it, if others than the usual ones, and the recording
@@ -74,6 +75,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     by_recipe: bool = False
     absent: Callable[[Situation], tuple[str, ...]] | None = None
     bounds: tuple[str, ...] = ()
+    meets: bool = False
     mends: tuple[str, ...] = ()
     find: Callable[[Situation], Iterator[Change]]
 

@@ -43,7 +43,7 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
     if graph.verdict in WORTH_TRYING and graph.step_time_ns is not None and graph.base_step_ns:
         found.append(replace(_graphs(graph, graph.step_time_ns), **before))
     known = {row.remedy for row in found} | {GRAPHS}
-    # Fixes of communication are played on the first rank alone.
+    # Fixes that change in which collectives ranks meet are played on the first rank alone.
     found += [_open(row) for row in rows if row.remedy not in known and row.alone_ns is not None]
     known |= {row.remedy for row in found}
     wished = prices.wished

@@ -36,6 +36,8 @@ class Collectives(Struct, frozen=True, eq=False):
     others are."""
     shortest: dict[int, float]
     """Shortest duration of each device row over the steps, at the same place of the step [ns]."""
+    lasting: dict[int, float] = {}
+    """Recorded duration of each device row of the chosen steps [ns]."""
 
     @classmethod
     def of(cls, recorded: Schedule) -> Collectives:
@@ -53,7 +55,8 @@ class Collectives(Struct, frozen=True, eq=False):
         fits = np.flatnonzero(counts == usual)
         within = fits[(fits > 0) & (fits < recorded.steps - 1)]
         chosen = (within if len(within) > 1 else fits)[-min(MOST_STEPS, MAX_COLLECTIVES // usual) :]
-        return cls({one: named[step == one] for one in chosen.tolist()}, shortest)
+        lasting = dict(zip(named.tolist(), recorded.rows.dur[rows].tolist(), strict=True))
+        return cls({one: named[step == one] for one in chosen.tolist()}, shortest, lasting)
 
     def all_ranks(self, schedule: Schedule) -> Schedule:
         """Shorten collectives: if all ranks change alike, a rank waits less inside a collective for the slowest host.
@@ -107,12 +110,15 @@ def _reduced(schedule: Schedule, of: Collectives, step: int, sample: Sample, *, 
     k, j = _needed(after)
     place = {row: i for i, row in enumerate(chosen.tolist())}
     named = rows.row[nodes].tolist()
+    # What an edit makes of a collective's time is of its transfer; how long it waits for others, these say.
+    longer = rows.dur[nodes] - np.array([of.lasting[row] for row in named])
+    transfer = np.maximum(np.array([of.shortest[row] for row in named]) + longer, 0.0)
     return CollectiveSkeleton(
         free=free.astype("<f4").tobytes(),
         later=k.astype("<u2").tobytes(),
         earlier=j.astype("<u2").tobytes(),
         after=after[k, j].astype("<f4").tobytes(),
-        transfer=np.array([of.shortest[row] for row in named]).astype("<f4").tobytes(),
+        transfer=transfer.astype("<f4").tobytes(),
         order=np.array([place[row] for row in named]).astype("<u2").tobytes(),
     )
 

@@ -184,6 +184,7 @@ REMEDY = Remedy(
     "ATC'20); gradients are ready in proportion to their reductions' time, or up to half of the way earlier or later.",
     needs="A recording in which device rows are linked to their launches, with autograd's rows.",
     bounds=("communication",),
+    meets=True,
     effort=Effort.FEW_LINES,
     mends=("HP206",),
     find=find,

@@ -29,10 +29,13 @@ def job(
     slower: dict[int, float],
     more: Sequence[float] = (0.0,) * 6,
     fetches: dict[int, Sequence[float]] | None = None,
+    told: dict[str, str] | None = None,
+    transfer: float = TRANSFER,
 ) -> list[TraceBuilder]:
     """`reads`: length of an `item()` before the all-reduce; `slower`, `more`: host work there, by rank and step [µs].
 
     `fetches`: what a batch of workers takes at the begin of each step, by rank [µs]; the steps take turns in them.
+    `told`: what the collective says of itself instead; `transfer`: its time once both are there [µs].
     """
     ranks = [TraceBuilder(**header(rank, 2)) for rank in range(2)]
     now, free = [0.0, 0.0], [0.0, 0.0]
@@ -65,9 +68,9 @@ def job(
                 now[rank] += work
                 ready[rank] = max(now[rank] - 2 + LATENCY, free[rank] + 1)
             if half == 0:
-                end = max(ready) + TRANSFER
+                end = max(ready) + transfer
                 for rank, trace in enumerate(ranks):
-                    took = {"launch": now[rank] - 2, "call_dur": 1, **comm(elements=9)}
+                    took = {"launch": now[rank] - 2, "call_dur": 1, **comm(elements=9), **(told or {})}
                     trace.kernel(ALL_REDUCE, ready[rank], end - ready[rank], **took)
                     free[rank] = end
         for rank, trace in enumerate(ranks):
@@ -96,6 +99,16 @@ def test_a_fix_that_another_rank_needs_is_a_line_of_the_job(tmp_path):
     assert row.where.startswith("aten::item")
     assert row.alone_low_ns < 200_000 < row.alone_high_ns
     assert row.alone_ns == pytest.approx(200_000, rel=0.1)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_half_the_bytes_of_a_job_take_half_of_the_transfer_whoever_waits(late, tmp_path):
+    """One rank comes 200 µs later each time: the other's collective takes 400, of which 200 are the transfer."""
+    exchange = {"Collective name": "all_to_allv", "dtype": "Float"}
+    report = analyzed(job({}, {late: 200.0}, told=exchange, transfer=200), tmp_path)
+    row = next(row for row in report.data.plan if row.remedy == "exchange_compression")
+    assert row.alone_ns == pytest.approx(50_000, rel=0.2)
+    assert row.alone_high_ns == pytest.approx(100_000, rel=0.3)
 
 
 @pytest.mark.parametrize(("rank", "slower", "waits"), [(0, 0.0, 3000), (1, 0.0, 3000), (1, 2000.0, 1000)])
