@@ -78,6 +78,16 @@ def test_a_copy_without_its_row_that_may_be_another_is_none(tmp_path: Path, othe
     assert blocked(without_its_last_copy(**other).reduce(tmp_path)) == {}
 
 
+def test_of_copies_alone_none_is_said_to_read(tmp_path: Path):
+    """Nothing was launched whose result it could be."""
+    b = TraceBuilder().step(0, 0, 1000)
+    copy = {"call": "cudaMemcpyAsync", "call_dur": 5, "cat": "gpu_memcpy"}
+    for i in range(10):
+        b.kernel("Memcpy HtoD (Pinned -> Device)", 20 + 50 * i, 50, launch=10 * i, **copy)
+    b.host("cudaMemcpyAsync", 102, 400, cat="cuda_runtime", correlation=900)
+    assert blocked(b.reduce(tmp_path)) == {}
+
+
 def test_kinds_are_exclusive_and_sync_comes_first(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 100).host("aten::add", 0, 1)
     b.host("cudaStreamSynchronize", 20, 20, cat="cuda_runtime").host("cudaFree", 30, 20, cat="cuda_runtime").annotation(

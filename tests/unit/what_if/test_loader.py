@@ -93,6 +93,9 @@ def queue(finished, *, under_way=None, workers=None, waited=None):
         (queue(["a"] * 8), None),
         (queue([True] * 8), None),
         (queue([1] * 8, workers=[0] * 8), None),
+        (queue([0] * 8, workers=[2] * 7 + [0]), None),
+        (queue([0] * 8, workers=[1_000_000] * 8), 1.0),
+        (queue([0] * 8, workers=[1_000_001] * 8), None),
         (queue([1] * 8, under_way=[0]), None),
         ({"finished": [1] * 8}, None),
         ({"finished": [1] * 8, "under_way": [0] * 8, "waited": [1] * 8}, None),
@@ -180,6 +183,33 @@ def test_without_workers_there_is_no_pace(tmp_path):
     for event in out.events:
         event["name"] = event["name"].replace("MultiProcessing", "SingleProcess")
     assert Loader.of(RankView.of(out.trace(tmp_path))) is None
+
+
+@pytest.mark.parametrize(
+    ("took", "slow"),
+    [
+        ([300, 100, 310, 99, 100, 320], [300, 310, 320]),  # half of them are quick, by a factor of three
+        ([299, 100, 310, 99, 100, 320], None),
+        ([90, 100, 310, 99, 100, 320], None),  # more than half
+        ([10, 310, 320, 330], [310, 320, 330]),
+        ([10, 310, 320], None),  # too few to tell
+        ([1_200, 1_100, 9_000, 9_100], [9_000, 9_100]),
+        ([1_201, 1_100, 9_000, 9_100], None),  # no hand-over takes so long
+        ([10, 40, 400, 410, 420, 430], [400, 410, 420, 430]),  # the widest gap
+    ],
+)
+def test_fetches_from_the_queue_are_those_beyond_the_widest_gap(took, slow):
+    took = 1_000 * np.array(took)
+    found = Fetches(np.arange(len(took)) * 10**7, took).from_queue()
+    assert (None if found is None else (found.took // 1_000).tolist()) == slow
+    if found is not None:
+        assert (found.start // 10**7).tolist() == np.flatnonzero(np.isin(took // 1_000, slow)).tolist()
+
+
+def test_what_taking_costs_lies_between_both_readings():
+    took = 1_000 * np.array([87, 1_370, 83, 1_400, 1_251, 4_331])
+    _, taking = _waited_for(Fetches(np.arange(6) * 140_000_000, took), 140e6)
+    assert 200_000 < taking < 1_000_000
 
 
 @given(
