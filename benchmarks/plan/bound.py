@@ -2,9 +2,9 @@
 
 The best possible predictor knows all of the world but what its profiler cost, how remedies turn out, and what graphs cost
 on its machine, which a step without graphs does not show: of these it knows from what they were drawn, and that rows
-cannot have cost more than lies between them. It says what makes its
-expected relative error smallest. That error is a bound: no method that reads the same recording alone does better, on
-average over such cases. What steps and runs differ by is left out; it comes on top.
+cannot have cost more than lies between them. It says what makes its expected relative error smallest. That error is a
+bound: no method that reads the same recording alone does better, on average over such cases. What steps and runs differ
+by is left out; it comes on top.
 """
 
 from __future__ import annotations

@@ -92,12 +92,12 @@ class Job:
         """Return the remedies that some rank has a place for; `captured`: what graphs capture."""
         luck = Luck.draw(random.Random(f"luck {self.seed}"))
         of_rank = [dict(remedies(step, luck, self.machine, self.now, captured)) for step in self.steps]
-        halved = random.Random(f"links {self.seed}").uniform(*HALVED)
-        for found, step in zip(of_rank, self.steps, strict=True):
-            if self.links:
+        if self.links:
+            halved = random.Random(f"links {self.seed}").uniform(*HALVED)
+            for found, step in zip(of_rank, self.steps, strict=True):
                 found["gradient_compression"] = partial(scaled, changes=_reduces, work=halved)
-            if self.links and overlapped(step) != step:
-                found["collectives"] = overlapped
+                if overlapped(step) != step:
+                    found["collectives"] = overlapped
         names = dict.fromkeys(name for found in of_rank for name in found)
         names["graphs"] = names.pop("graphs")  # they capture what others left
 

@@ -1,8 +1,9 @@
 """Fixes of programs made of layers: parameters sharded by layer, gathered earlier or once (FSDP), attention in one kernel.
 
-`python -m benchmarks.plan.layers --seed S --cases N [--experts]`. With `--experts`, layers exchange tokens in fp32. Each program is drawn, recorded once with the profiler, and asked for its plan, the
-step time given. Every fix that has a place is made in the program, which is played without the profiler: that is the truth. How a fix turns
-out is drawn apart from what the plan believes. A fix without a line of the plan counts as one that saves nothing.
+`python -m benchmarks.plan.layers --seed S --cases N [--experts]`. With `--experts`, layers exchange tokens in fp32. Each program is drawn,
+recorded once with the profiler, and asked for its plan, the step time given. Every fix that has a place is made in the program, which is
+played without the profiler: that is the truth. How a fix turns out is drawn apart from what the plan believes. A fix without a line of the
+plan counts as one that saves nothing.
 """
 
 from __future__ import annotations

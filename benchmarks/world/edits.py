@@ -40,7 +40,11 @@ def with_more_workers(step: Step, more: int, longer: float) -> Step:
 
 
 def _of_batches(step: Step, change: Callable[[Instr], Instr]) -> Step:
-    return replace(step, instrs=tuple(change(i) if i.op is Op.BATCH else i for i in step.instrs))
+    return _changed(step, lambda i: change(i) if i.op is Op.BATCH else i)
+
+
+def _changed(step: Step, change: Callable[[Instr], Instr]) -> Step:
+    return replace(step, instrs=tuple(map(change, step.instrs)))
 
 
 def without(step: Step, *phases: str) -> Step:
@@ -60,16 +64,13 @@ def scaled(step: Step, changes: Callable[[Instr], bool], *, host: float = 1.0, w
         ns = round(i.ns * host) if i.op is Op.HOST else i.ns
         return i._replace(ns=ns, work_ns=round(i.work_ns * work)) if changes(i) else i
 
-    return replace(step, instrs=tuple(map(change, step.instrs)))
+    return _changed(step, change)
 
 
 def in_fp32(step: Step) -> Step:
     """Return the step with collectives that carry fp32."""
 
-    def change(i: Instr) -> Instr:
-        return i._replace(args={**i.args, "dtype": "Float"}) if "dtype" in i.args else i
-
-    return replace(step, instrs=tuple(map(change, step.instrs)))
+    return _changed(step, lambda i: i._replace(args={**i.args, "dtype": "Float"}) if "dtype" in i.args else i)
 
 
 def overlapped(step: Step) -> Step:

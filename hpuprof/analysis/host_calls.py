@@ -234,13 +234,11 @@ def _without_calls(view: RankRows, threads: Ints, kind: Bytes8) -> None:
 def _name_reads(view: RankRows, row: Ints, kind: Bytes8, operator: Ints) -> None:
     """Make a read of the first copy or wait in an operator that reads a value, if its direction is unknown."""
     host, nesting = view.trace.host, view.links.nesting
-    linked = np.zeros(len(host), dtype=bool)
-    linked[view.links.launch[view.links.launch >= 0]] = True
     calling = np.flatnonzero((operator >= 0) & (host.kind.take(row) == HostKind.RUNTIME))
     calling = calling.compress(any_of(kind.take(calling), (HostCallKind.READ, HostCallKind.WAIT, HostCallKind.COPY)))
     calling = calling[host.activity[nesting.rows[operator[calling]]] == Activity.COPY_D2H]
     kinds, known = kind[calling], operator[calling[kind[calling] == HostCallKind.READ]]
-    unclear = (kinds == HostCallKind.WAIT) | ((kinds == HostCallKind.COPY) & ~linked[row[calling]])
+    unclear = (kinds == HostCallKind.WAIT) | ((kinds == HostCallKind.COPY) & ~view.links.launching[row[calling]])
     first = calling[unclear & ~among(operator[calling], known)]
     kind[first[kinds_of(operator[first])[1]]] = HostCallKind.READ
 

@@ -135,7 +135,7 @@ def _lost_results(trace: Trace, links: Links) -> Ints:
     host, device = trace.host, trace.device
     last = host.start[any_of(host.activity, (Activity.LAUNCH, Activity.GRAPH_LAUNCH))].max(initial=-1)
     calls = np.flatnonzero((host.activity == Activity.COPY) & (host.start > last) & (host.correlation >= 0))
-    calls = calls[(host.dur[calls] >= SILENT_NS) & ~among(calls, links.launch)]
+    calls = calls[(host.dur[calls] >= SILENT_NS) & ~links.launching[calls]]
     if last < 0 or not len(calls):
         return calls[:0]
     working = union(device.start, device.end, device.kind != DeviceKind.MARKER)
@@ -153,9 +153,7 @@ def setting_up(trace: Trace, links: Links) -> Mask:
     calls = np.append(firsts, without_rows(links))  # no one knows what those that lost their rows launched
     calls = calls[host.dur[calls] >= SETTING_UP_NS]
     if len(calls) and len(linked):
-        launching = np.zeros(len(host), dtype=bool)
-        launching[launch.take(linked)] = True
-        usual = float(median(host.dur.compress(launching)))
+        usual = float(median(host.dur[links.launching & (host.activity == Activity.LAUNCH)]))
         rows[calls[host.dur[calls] >= UNLIKE_OTHERS * usual]] = True
     rows[_long_first_calls(trace, links.nesting)] = True
     return rows

@@ -149,12 +149,10 @@ def without_rows(links: Links) -> Ints:
 
     What a capture records runs later, in the graph.
     """
-    trace, host, launched = links.trace, links.trace.host, links.launch
+    trace, host = links.trace, links.trace.host
     if not FAMILIES[trace.family].correlated or (host.activity == Activity.CAPTURE).any():
         return _NO_TIMES
-    calls: Mask = (host.activity == Activity.LAUNCH) & (host.correlation >= 0)
-    calls[launched[launched >= 0]] = False
-    return np.flatnonzero(calls)
+    return np.flatnonzero((host.activity == Activity.LAUNCH) & (host.correlation >= 0) & ~links.launching)
 
 
 _NO_TIMES, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_)
@@ -167,13 +165,11 @@ def _lost_copies(links: Links, waits: _Waits) -> Ints:
     A copy of nothing has no row. Where launches lack rows, they tell more than copies.
     """
     host = links.trace.host
-    bare = np.ones(len(host), dtype=bool)
-    bare[links.launch[links.launch >= 0]] = False
     copies = any_of(host.activity, (Activity.COPY, Activity.COPY_H2D, Activity.COPY_D2H))
     calls = np.flatnonzero(copies & (host.kind == HostKind.RUNTIME))
     lasting = host.dur[calls] >= COPIES_NS
     if not len(without_rows(links)):
-        lasting |= bare[calls] & waits.seem_needless(host.start[calls])
+        lasting |= ~links.launching[calls] & waits.seem_needless(host.start[calls])
     return calls[lasting]
 
 

@@ -18,6 +18,7 @@ from hpuprof.analysis.groups import clusters
 from hpuprof.analysis.hand_over import handed_over, program_track
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.families import FAMILIES
+from hpuprof.model.arrays import Mask
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Bytes8, Trace
 
@@ -35,6 +36,13 @@ class Links(Struct, frozen=True, eq=False, dict=True):
     def activations(self) -> Activations:
         """The device rows by launch: rows of one launch are one activation, a row without a launch is its own."""
         return grouped_by_call(self.trace, self.launch) if self.by_order is None else self.by_order
+
+    @cached_property
+    def launching(self) -> Mask:
+        """The host rows that launched some device row, shape `(host rows,)`."""
+        found = np.zeros(len(self.trace.host), dtype=bool)
+        found[self.launch[self.launch >= 0]] = True
+        return found
 
     @cached_property
     def written(self) -> NestIndex:

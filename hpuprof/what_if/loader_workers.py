@@ -49,6 +49,10 @@ the main process: torch keeps there what left the queue before its turn. By judg
 workers that keep up, one or two of five or six fetches take 83 to 110 µs, the others 1.3 ms and more."""
 _RESOLUTION = 2_000.0  # ns by which stamps scatter
 _HAND_OVERS = np.geomspace(10_000.0, 20_000_000.0, 200)
+_STEP = float(np.log(_HAND_OVERS[1] / _HAND_OVERS[0]))
+_PRIOR = np.minimum(1.0, (_HAND_OVERS / HAND_OVER[0]) ** QUICKER)
+_PRIOR *= np.minimum(1.0, (HAND_OVER[1] / _HAND_OVERS) ** LONGER)
+_PRIOR /= _PRIOR.sum() * _STEP  # density over the logarithm
 
 
 class Fetches(Struct, frozen=True, eq=False):
@@ -237,15 +241,11 @@ class _Reading(Struct, frozen=True):
         """
         quickest = float(fetches.usual[0])
         excess = float(fetches.usual.mean()) - quickest
-        prior = np.minimum(1.0, (_HAND_OVERS / HAND_OVER[0]) ** QUICKER)
-        prior *= np.minimum(1.0, (HAND_OVER[1] / _HAND_OVERS) ** LONGER)
-        step = float(np.log(_HAND_OVERS[1] / _HAND_OVERS[0]))
-        prior /= prior.sum() * step  # density over the logarithm
         ratios = float(np.log(FASTEST * SLOWEST))
         usual_excess = HICCUPS * every + SCATTER * quickest
         hiccups = np.exp(-excess / usual_excess) * every / usual_excess
-        kept_up = np.log(FASTEST) / ratios * float(np.interp(quickest, _HAND_OVERS, prior)) * hiccups
-        below = np.where(quickest > _HAND_OVERS, prior * step, 0.0)
+        kept_up = np.log(FASTEST) / ratios * float(np.interp(quickest, _HAND_OVERS, _PRIOR)) * hiccups
+        below = np.where(quickest > _HAND_OVERS, _PRIOR * _STEP, 0.0)
         waits = np.maximum(quickest - _HAND_OVERS + excess, 1e-3 * every)
         evenly = EVEN / ratios * float(below.sum()) * quickest / every * hiccups * np.exp(fetches.steadier())
         unevenly = (1.0 - EVEN) / ratios * float((below * quickest / waits).sum())

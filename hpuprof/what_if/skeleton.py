@@ -37,7 +37,7 @@ class Collectives(Struct, frozen=True, eq=False):
     shortest: dict[int, float]
     """Shortest duration of each device row over the steps, at the same place of the step [ns]."""
     lasting: dict[int, float] = {}
-    """Recorded duration of each device row of the chosen steps [ns]."""
+    """Recorded duration of each device row [ns]."""
 
     @classmethod
     def of(cls, recorded: Schedule) -> Collectives:

@@ -60,9 +60,16 @@ class _Halved(Struct, frozen=True, eq=False):
         return without_collectives(model, self.of, self.rows)
 
 
-_NEEDS = "A recording in which device rows are linked to their launches and collectives tell their type."
+_in_16_bits = partial(
+    Remedy,
+    needs="A recording in which device rows are linked to their launches and collectives tell their type.",
+    bounds=("communication",),
+    meets=True,
+    effort=Effort.NUMERICS,
+    mends=("HP206",),
+)
 REMEDIES = (
-    Remedy(
+    _in_16_bits(
         name="gradient_compression",
         title="Reduce gradients in bf16 (hook of DDP, policy of FSDP)",
         advice="Cast each bucket to bf16 for its reduction and back: a communication hook of DDP, or reduce_dtype in "
@@ -72,14 +79,9 @@ REMEDIES = (
         costs="Gradients are summed with 8 bits of mantissa; check that training still converges.",
         unknown="Between half of a reduction's time without waiting and nothing is saved: casts, and the start-up of "
         "small ones, take a part.",
-        needs=_NEEDS,
-        bounds=("communication",),
-        meets=True,
-        effort=Effort.NUMERICS,
-        mends=("HP206",),
         find=partial(_find, lambda found: found.gradients, "reductions of gradients"),
     ),
-    Remedy(
+    _in_16_bits(
         name="exchange_compression",
         title="Exchange activations in bf16 (all-to-all)",
         advice="Cast what all-to-all sends to bf16 and back: TorchRec's QCommsConfig for embeddings; tokens before "
@@ -90,11 +92,6 @@ REMEDIES = (
         costs="Activations and their gradients keep 8 bits of mantissa; check that training still converges.",
         unknown="Between half of an exchange's time without waiting and nothing is saved: casts, and the start-up of "
         "small ones, take a part.",
-        needs=_NEEDS,
-        bounds=("communication",),
-        meets=True,
-        effort=Effort.NUMERICS,
-        mends=("HP206",),
         find=partial(_find, lambda found: found.exchanges, "exchanges"),
     ),
 )
