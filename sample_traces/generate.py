@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from generator import g1, g2, g3, hw_csv, intervals, manifest, ranks, synapse_log
+from generator import g1, g2, g3, hw_csv, intervals, manifest, ranks, synapse_log, to_fix
 from generator.schedule import Schedule
 from generator.session import Session
 
@@ -26,6 +26,23 @@ PROVENANCE = (
     "and tools and of Kineto; all times come from the simulation."
 )
 Expected = dict[str, object]
+Maker = Callable[[Path], Expected]
+_FP32 = (
+    "Device-bound by products in fp32: bf16 saves most, for other numerics; the read of the loss makes the host wait "
+    "for the device in each step, and costs a tenth of it."
+)
+_ITEM = (
+    "Input-bound: single-process data loading takes half of each step; three reads of a value and one wait for the "
+    "device keep the device from working meanwhile."
+)
+_UPDATES = (
+    "Host-bound: the optimizer updates each parameter by an operator of its own, and the launch thread enqueues more "
+    "of them than the device has work for; three operators on lists of parameters do the same."
+)
+_MARKS = (
+    "Host-bound: the graph is flushed after each part of the model, seven times a step; each flush ends a graph that "
+    "is launched by itself, and two of them are enough."
+)
 
 
 def _steps(session: Session, source: str, bound: str, cause: str, story: str) -> Expected:
@@ -73,6 +90,14 @@ def _compiled(folder: Path) -> Expected:
         "the blocking .item() at the end."
     )
     return _steps(g3.compiled(folder), "profiler_step", "device", "blocking_read", story)
+
+
+def _to_fix(name: str, bound: str, cause: str, story: str) -> Maker:
+    def make(folder: Path) -> Expected:
+        session, fixes = to_fix.fixable(name, folder)
+        return _steps(session, "profiler_step", bound, cause, story) | fixes
+
+    return make
 
 
 def _eight_ranks(folder: Path) -> Expected:
@@ -124,7 +149,6 @@ def _synapse_log(folder: Path) -> Expected:
     return {**synapse_log.synapse_log(folder), "story": story}
 
 
-Maker = Callable[[Path], Expected]
 #: Name, maker, ranks, device, mode, and the version of the format.
 SAMPLES: tuple[tuple[str, Maker, int, str, str, str], ...] = (
     ("hpu_g1_lazy", _lazy, 1, "GAUDI2", "lazy", "Habana bridge 1.19 (JSON merge)"),
@@ -146,6 +170,38 @@ SAMPLES: tuple[tuple[str, Maker, int, str, str, str], ...] = (
     ),
     ("hpu_g3_compile", _compiled, 1, "GAUDI2", "torch.compile", "Kineto plug-in"),
     ("hpu_g3_lazy_8_ranks", _eight_ranks, 8, "GAUDI2", "lazy, distributed", "Kineto plug-in"),
+    (
+        "hpu_g3_lazy_fp32",
+        _to_fix("hpu_g3_lazy_fp32", "device", "operator_launch", _FP32),
+        1,
+        "GAUDI2",
+        "lazy",
+        "Kineto plug-in",
+    ),
+    (
+        "hpu_g2_eager_item",
+        _to_fix("hpu_g2_eager_item", "input", "data_loader", _ITEM),
+        1,
+        "GAUDI2",
+        "eager",
+        "Habana bridge of mid-2025 (JSON merge, no Synapse Logger)",
+    ),
+    (
+        "hpu_g3_eager_updates",
+        _to_fix("hpu_g3_eager_updates", "host", "launch_thread", _UPDATES),
+        1,
+        "GAUDI2",
+        "eager",
+        "Kineto plug-in",
+    ),
+    (
+        "hpu_g1_lazy_marks",
+        _to_fix("hpu_g1_lazy_marks", "host", "operator_launch", _MARKS),
+        1,
+        "GAUDI2",
+        "lazy",
+        "Habana bridge 1.19 (JSON merge)",
+    ),
     ("hpu_hw_csv", _hw_csv, 1, "GAUDI3", "unknown", "hardware profiler CSV"),
     ("hpu_synapse_logger", _synapse_log, 1, "unknown", "lazy", "Synapse Logger file"),
 )

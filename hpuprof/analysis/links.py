@@ -61,6 +61,14 @@ class Links(Struct, frozen=True, eq=False, dict=True):
         return found
 
     @cached_property
+    def caused(self) -> NestIndex:
+        """Host row of the program behind each device row: what handed it over, or launched it; -1 where unknown."""
+        if self.by_order is None:
+            return self.launch
+        handed = np.append(self.handed, -1)[self.by_order.of_row]
+        return np.where(handed >= 0, handed, self.launch)
+
+    @cached_property
     def work_ns(self) -> NestIndex:
         """Device time of each row that counts for what launched it [ns].
 

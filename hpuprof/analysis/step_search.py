@@ -87,7 +87,7 @@ class LaunchedWork(Struct, frozen=True, eq=False):
     @once
     def of(links: Links) -> LaunchedWork:
         """Sort device rows by launch."""
-        trace, device, launched = links.trace, links.trace.device, links.launch
+        trace, device, launched = links.trace, links.trace.device, links.caused
         real = device.kind != DeviceKind.MARKER
         rows = np.flatnonzero(real & (launched >= 0))
         when = trace.host.start.take(launched.take(rows))

@@ -221,7 +221,7 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
 
 def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, links: Links) -> Steps:
     """Find the steps, sort them into kinds, and mark the untypical ones of each kind."""
-    launched = links.launch
+    launched = links.caused
     work = LaunchedWork.of(links)
     windows = _without_ends(
         find_windows(trace, roles, launched, work), opening_wait(trace, launched), closing_wait(trace)

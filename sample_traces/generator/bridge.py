@@ -7,8 +7,6 @@ from .gaudi import event_args, launch_args, upload_args
 from .session import Session, Thread
 
 LAUNCH_LATENCY_US = 18.0
-#: How much unfinished work the card's queue takes before a launch blocks.
-QUEUE_DEPTH_NS = 700_000
 
 
 def mark_step(
@@ -32,26 +30,28 @@ def mark_step(
             with session.synapse_host("compileGraph", launch):
                 session.work(compile_us, launch)
             session.schedule.compiles.append((start, launch.now_ns))
-        launch_recipe(session, launch, recipe, kernels)
+        launch_recipe(session, launch, recipe, kernels, main.now_ns)
 
 
-def launch_recipe(session: Session, thread: Thread, recipe: int, kernels: list[Kernel]) -> int:
+def launch_recipe(
+    session: Session, thread: Thread, recipe: int, kernels: list[Kernel], handed_ns: int | None = None
+) -> int:
     """Enqueue a compiled recipe from a thread; return when the device will have finished it.
 
     The call blocks while the card's queue is full. A thread of the bridge waits for the end; nobody waits
-    for that thread.
+    for that thread. ``handed_ns``: when the program handed the recipe to the thread; None: it calls itself.
     """
     args = launch_args(recipe, len(kernels) + 4)
-    called_ns = thread.now_ns
+    handed_ns = thread.now_ns if handed_ns is None else handed_ns
     with session.synapse_call("synLaunchWithExternalEvents", args, thread):
         session.work(3, thread)
         with session.synapse_host("enqueueWithExternalEventsExt (accel0)", thread, recipe):
-            thread.now_ns = max(thread.now_ns, session.device.free_ns - QUEUE_DEPTH_NS)
+            thread.now_ns = max(thread.now_ns, session.device.free_ns - round(session.queue_us * 1000))
             session.work(20, thread)
         session.work(2, thread)
     ready_ns = thread.now_ns + session.jitter(LAUNCH_LATENCY_US)
     _, ended = session.device.run(ready_ns, recipe, kernels)
-    session.schedule.launches.append((called_ns, ended))
+    session.schedule.launches.append((handed_ns, ended))
     record_event(session, thread)
     wait = session.wait
     wait.now_ns = max(wait.now_ns, thread.now_ns + session.jitter(6))

@@ -19,7 +19,7 @@ STEPS = 10
 FIRST_STEP = 2
 _PIPELINE = ("LaunchRecipeTask", "launch_recipe", "Launch", "run", "launch")
 #: In eager mode every operator is a recipe of its own: name, engine, lanes, microseconds.
-_KERNELS = {
+KERNELS = {
     "aten::addmm": ("GEMM", "mme", 4, 84.0),
     "aten::mm": ("GEMM", "mme", 4, 78.0),
     "aten::sum": ("reduce_sum_fwd_bf16", "tpc", 8, 12.0),
@@ -31,7 +31,7 @@ _KERNELS = {
     "aten::_log_softmax_backward_data": ("log_softmax_bwd_bf16", "tpc", 4, 8.0),
     "aten::_foreach_add_": ("optimizer_sgd_fwd_bf16", "tpc", 24, 58.0),
 }
-_RECIPE_OF = {op: 4096 + 16 * index for index, op in enumerate(_KERNELS)}
+_RECIPE_OF = {op: 4096 + 16 * index for index, op in enumerate(KERNELS)}
 
 
 def eager(folder: Path) -> Session:
@@ -99,7 +99,7 @@ def _run(session: Session, thread: Thread, op: str, shapes: Shapes, *, new_recip
     """Run an operator: the calling thread only queues it, a pipeline thread launches its recipe."""
     with session.op(op, shapes, thread=thread):
         session.work(22, thread)
-    name, engine, lanes, us = _KERNELS[op]
+    name, engine, lanes, us = KERNELS[op]
     launch = session.launch
     launch.now_ns = max(launch.now_ns, thread.now_ns + session.jitter(4))
     with ExitStack() as stack:
@@ -110,4 +110,4 @@ def _run(session: Session, thread: Thread, op: str, shapes: Shapes, *, new_recip
                 with session.bridge("add_new_recipe", launch):
                     session.work(9, launch)
         kernel = Kernel(name, f"{name}_0", engine, lanes, us)
-        bridge.launch_recipe(session, launch, _RECIPE_OF[op], [kernel])
+        bridge.launch_recipe(session, launch, _RECIPE_OF[op], [kernel], thread.now_ns)

@@ -14,8 +14,8 @@ STEPS = 10
 FIRST_STEP = 2
 FORWARD_RECIPE, BACKWARD_RECIPE, OPTIMIZER_RECIPE = 7201, 7217, 7233
 _PIPELINE = ("LaunchRecipeTask", "launch_recipe", "Launch", "run")
-_FORWARD = [*workload.FORWARD * 4, *workload.LOSS_KERNELS[:1]]
-_BACKWARD = [*workload.LOSS_KERNELS[1:], *workload.BACKWARD * 4]
+FORWARD = [*workload.FORWARD * 4, *workload.LOSS_KERNELS[:1]]
+BACKWARD = [*workload.LOSS_KERNELS[1:], *workload.BACKWARD * 4]
 
 
 def compiled(folder: Path) -> Session:
@@ -48,11 +48,11 @@ def _step(session: Session) -> None:
         session.work(8)
         with session.op("CompiledFunction", (workload.MODULES[0].shapes[0],), sequence=sequence):
             session.work(18)
-            _launch(session, session.main, FORWARD_RECIPE, _FORWARD)
+            launch(session, session.main, FORWARD_RECIPE, FORWARD)
     _backward(session, sequence, start)
     with session.annotation("Optimizer.step#SGD.step"), session.op("Torch-Compiled Region: 1/0"):
         session.work(20)
-        _launch(session, session.main, OPTIMIZER_RECIPE, workload.OPTIMIZER)
+        launch(session, session.main, OPTIMIZER_RECIPE, workload.OPTIMIZER)
     bridge.read_scalar(session, wake_us=250)
     session.work(8)
 
@@ -66,11 +66,11 @@ def _backward(session: Session, sequence: int, start: int) -> None:
     evaluation = session.op(evaluate, thread=thread, sequence=sequence, backward=True)
     with evaluation, session.op(node, thread=thread, sequence=sequence, backward=True):
         session.work(26, thread)
-        _launch(session, thread, BACKWARD_RECIPE, _BACKWARD)
+        launch(session, thread, BACKWARD_RECIPE, BACKWARD)
     session.main.now_ns = thread.now_ns + session.jitter(15)
 
 
-def _launch(session: Session, thread: Thread, recipe: int, kernels: list[Kernel]) -> None:
+def launch(session: Session, thread: Thread, recipe: int, kernels: list[Kernel]) -> None:
     """Queue a compiled graph; the bridge's own thread launches it."""
     session.work(6, thread)
     launch = session.launch
@@ -79,4 +79,4 @@ def _launch(session: Session, thread: Thread, recipe: int, kernels: list[Kernel]
         for function in _PIPELINE:
             stack.enter_context(session.bridge(function, launch))
             session.work(2, launch)
-        bridge.launch_recipe(session, launch, recipe, kernels)
+        bridge.launch_recipe(session, launch, recipe, kernels, thread.now_ns)

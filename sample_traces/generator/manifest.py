@@ -37,7 +37,13 @@ DEFINITIONS: dict[str, str] = {
     "main_idle_cause": (
         "What the host was doing during most of the device's idle time: data_loader, blocking_read, "
         "h2d_copy, compilation, collective, "
-        "operator_launch, python, optimizer, callback or unknown; device_latency where work was enqueued."
+        "operator_launch, python, optimizer, callback or unknown; device_latency where work was enqueued, "
+        "launch_thread where it was handed over and not yet enqueued."
+    ),
+    "unprofiled_step_ns": "Mean step of a long run without the profiler, until host and device are through.",
+    "fixes": (
+        "Of each: the remedy, a part of what its line says of the place, and by how much the mean step of a long run "
+        "of the program with it is shorter [ns]."
     ),
     "story": "What a correct analysis must conclude, in a sentence.",
     "rows_per_category": "Number of rows for each cat; rows without one count under ph:<phase>.",

@@ -26,7 +26,7 @@ class Schedule:
     steps: list[Interval] = field(default_factory=list)
     activities: list[Activity] = field(default_factory=list)
     compiles: list[Interval] = field(default_factory=list)
-    launches: list[Interval] = field(default_factory=list)  # when the host called, when that work had ended
+    launches: list[Interval] = field(default_factory=list)  # when the program called or handed it over, when that work had ended
 
     def of_kind(self, *kinds: str) -> list[Interval]:
         """Return the activities of some kinds of work (``compute``, ``communication``, ``copy``)."""

@@ -46,6 +46,8 @@ class Session:
     base_periods: int
     start_ns: int
     synapse_pid: int
+    profiled_us: float = 0.0  # what a row costs the thread that it is of
+    queue_us: float = 700.0  # how much unfinished work the card's queue takes before a launch blocks
     rng: random.Random = field(init=False)
     schedule: Schedule = field(default_factory=Schedule)
     rows: list[Row] = field(default_factory=list)
@@ -53,6 +55,7 @@ class Session:
     synapse_logger_rows: list[Row] = field(default_factory=list)
     synapse_rows: list[Row] = field(default_factory=list)
     memory_rows: list[Row] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)  # when host and device were through with each step
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -140,6 +143,7 @@ class Session:
         """Write a function of the PyTorch bridge around the block."""
         where = thread or self.main
         start = where.now_ns
+        where.now_ns += round(self.profiled_us * 1000)
         if self.generation == 3:
             yield
             self.rows.append(gaudi.bridge_row(name, self.pid, where.tid, start, where.now_ns))
@@ -163,6 +167,7 @@ class Session:
     def synapse_host(self, name: str, thread: Thread, recipe: int = 0) -> Iterator[None]:
         """Write a row of Synapse's own host profiler, in a process that has no name; ``recipe``: that it enqueues."""
         start = thread.now_ns
+        thread.now_ns += round(self.profiled_us * 1000)
         yield
         kineto_plugin, tid = self.generation == 3, thread.synapse_tid
         row = gaudi.synapse_row(
@@ -247,6 +252,7 @@ class Session:
     @contextmanager
     def _slice(self, thread: Thread, name: str, cat: str, args: Args) -> Iterator[None]:
         start = thread.now_ns
+        thread.now_ns += round(self.profiled_us * 1000)
         yield
         self.rows.append(
             Row("X", name, self.pid, thread.tid, start, thread.now_ns - start, cat, args or None)
