@@ -60,6 +60,7 @@ from hpuprof.what_if.cycle_mean import UnsettledError
 from hpuprof.what_if.launch_model import LaunchModel, recorded_steps
 from hpuprof.what_if.part_columns import pack_parts
 from hpuprof.what_if.parts import parts_of
+from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
 
 DEFAULTS = ReduceOptions()
@@ -188,13 +189,14 @@ def rank_walk(trace: Trace, file: TraceFile) -> RankWalk:
     """
     partial, replay = _reduced(trace, file, ReduceOptions(plan=False, joint=False))
     base = _base(replay)
-    if base is None or replay is None or not isinstance(replay.model, LaunchModel):
+    if base is None or replay is None or not isinstance(replay.model, LaunchModel | RecipeModel):
         return RankWalk(partial)
+    where = places(replay.model)
     try:
-        slices = critical_slices(base, replay.model)
+        slices = critical_slices(base, where)
     except UnsettledError:
         slices = []
-    return RankWalk(partial, slices, places(replay.model))
+    return RankWalk(partial, slices, where)
 
 
 class _Judged(msgspec.Struct, frozen=True, eq=False):

@@ -61,12 +61,18 @@ class Links(Struct, frozen=True, eq=False, dict=True):
         return found
 
     @cached_property
+    def behind(self) -> NestIndex:
+        """Host row of the program behind each launch, shape `(host rows,)`: what handed it over, else itself."""
+        found = np.arange(len(self.trace.host))
+        if self.by_order is not None:
+            known = np.flatnonzero(self.handed >= 0)
+            found[self.activations.call[known]] = self.handed[known]
+        return found
+
+    @cached_property
     def caused(self) -> NestIndex:
-        """Host row of the program behind each device row: what handed it over, or launched it; -1 where unknown."""
-        if self.by_order is None:
-            return self.launch
-        handed = np.append(self.handed, -1)[self.by_order.of_row]
-        return np.where(handed >= 0, handed, self.launch)
+        """Host row of the program behind each device row; -1 where its launch is unknown."""
+        return np.where(self.launch >= 0, np.append(self.behind, -1)[self.launch], -1)
 
     @cached_property
     def work_ns(self) -> NestIndex:

@@ -176,8 +176,8 @@ class _Fills(Struct, frozen=True, eq=False, dict=True):
     def _launched(self) -> Floats:
         """Device work that each step launches [ns]; all 0 where launches are unknown."""
         view, steps = self.view, self.view.steps
-        known = np.flatnonzero((view.links.launch >= 0) & (view.trace.device.kind != DeviceKind.MARKER))
-        step = steps.holding(view.trace.host.start[view.links.launch[known]])
+        known = np.flatnonzero((view.links.caused >= 0) & (view.trace.device.kind != DeviceKind.MARKER))
+        step = steps.holding(view.trace.host.start[view.links.caused[known]])
         work = view.trace.device.dur[known][step >= 0]
         return np.bincount(step[step >= 0], weights=work, minlength=len(steps)).astype(np.float64)
 

@@ -20,6 +20,7 @@ from hpuprof.graph_mode.occurrences import Context, find_occurrences
 from hpuprof.graph_mode.shapes import graphs_needed
 from hpuprof.model.arrays import Ints
 from hpuprof.model.intervals import measure
+from hpuprof.model.schema import Activity
 from hpuprof.model.tables import ModuleRow, ObstacleRow, ShapeRow
 from hpuprof.model.trace import Trace
 
@@ -85,16 +86,20 @@ def capturability(view: RankView, calls: ModuleCalls, windows: BackwardWindows) 
 
 
 def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> CallCosts:
-    """Measure each call: host span, backward stretches, launches in both, and the device rows they launched."""
+    """Measure each call: host span, backward stretches, launches in both, and the device rows they launched.
+
+    What a thread launches counts where the program handed it over; a graph that lazy mode flushes is of many modules.
+    """
     trace, links, host = view.trace, view.links, view.trace.host
-    rows = view.calls.launches
-    linked = links.launch >= 0
-    device = np.zeros(len(host), dtype=np.int64)
-    np.add.at(device, links.launch[linked], links.work_ns[linked])
+    of_one = host.activity != Activity.GRAPH_BUILD
+    rows = links.behind[view.calls.launches]
+    rows = rows[of_one[rows]]
+    linked = np.flatnonzero(links.caused >= 0)
+    linked = linked[of_one[links.caused[linked]]]
+    device, launching = np.zeros(len(host), dtype=np.int64), np.bincount(rows, minlength=len(host))
+    np.add.at(device, links.caused[linked], links.work_ns[linked])
     # A copy is not a launch call, but its device time belongs to its caller.
-    launching = np.zeros(len(host), dtype=bool)
-    launching[rows] = True
-    every = np.flatnonzero(launching | (device > 0))
+    every = np.flatnonzero((launching > 0) | (device > 0))
     threads = thread_codes(trace)
     line = Timeline.of(threads[host.track[every]], host.start[every], trace.end_ns + 2)
     owner = np.concatenate([np.arange(len(calls)), windows.call])
@@ -113,8 +118,8 @@ def call_costs(view: RankView, calls: ModuleCalls, windows: BackwardWindows) -> 
     known = np.isin(threads[host.track[rows]], threads[calls.track]).any()  # else another thread launches
     return CallCosts(
         host=per_call(end - start),
-        launches=summed(launching.astype(np.int64)) if known else None,
-        device=summed(device) if linked.any() else None,
+        launches=summed(launching) if known else None,
+        device=summed(device) if len(linked) else None,
     )
 
 

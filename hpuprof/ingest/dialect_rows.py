@@ -44,11 +44,12 @@ ROW_RULES: tuple[RowRule, ...] = (
         "runtime",
         _cats(
             "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime "
-            "privateuse1_runtime privateuse1_driver dequeue"
+            "privateuse1_runtime privateuse1_driver musa_runtime musa_driver mlu_runtime mlu_driver dequeue"
         ),
         "host",
         HostKind.RUNTIME,
-        source="Kineto; privateuse1_runtime carries the bridge rows in G3; torch_npu's thread that hands work over",
+        source="Kineto and its forks (MooreThreads/kineto); privateuse1_runtime carries the bridge rows in G3; "
+        "torch_npu's thread that hands work over",
     ),
     RowRule(
         "kernel", _cats("kernel concurrent_kernel"), "device", source="Kineto, G1, G2, G3; `Kernel` before torch 1.12"
@@ -78,7 +79,7 @@ ROW_RULES: tuple[RowRule, ...] = (
     ),
     RowRule(
         "sync-marker",
-        _cats("cuda_sync"),
+        _cats("cuda_sync musa_sync"),
         "sync",
         source="Kineto, enable_cuda_sync_events: a wait drawn on a stream is no device work",
     ),
@@ -245,6 +246,14 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         name=re.compile(r"^DmaTranspose"),
         example={"engine": DMA, "category": "kernel", "name": "DmaTranspose", "hw_event": ""},
         source="the bridge gives it category Kernel",
+    ),
+    DeviceRule(
+        "hpu-collective-copy",
+        DeviceKind.COMMUNICATION,
+        engine=DMA,
+        name=re.compile(r"^hcl_"),
+        example={"engine": DMA, "category": "hpu_op", "name": "hcl_reduce_scatter", "hw_event": ""},
+        source="lanes of the DMA engines that move collectives' data (same readers)",
     ),
     *_engine_rules(DeviceKind.COMMUNICATION, DeviceKind.COPY),
     DeviceRule(

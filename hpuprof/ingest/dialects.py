@@ -46,7 +46,7 @@ def run_mode(family: str, names: set[str], activities: set[Activity]) -> str:
     if family == ANY:
         return "unknown"
     if family == "hpu":
-        lazy = bool({Activity.ACCUMULATE, Activity.GRAPH_BUILD} & activities)
+        lazy = bool({Activity.ACCUMULATE, Activity.GRAPH_BUILD} & activities) or "LaunchSyncTensorsGraph" in names
         if Activity.GRAPH_LAUNCH in activities:
             return "lazy+graphs"
         if lazy:

@@ -50,7 +50,7 @@ def _recipe(number: Any, handle: Any, name: Any) -> tuple[str, str, str]:
 
 
 def _scope(event: Any, sources: Any) -> str:
-    return scope_of(_text(event) or _text(sources))
+    return scope_of(_text(event), _text(sources))
 
 
 class Key(Struct, frozen=True):

@@ -70,8 +70,20 @@ def not_by_call(situation: Situation, off: float | None, listed: Collection[str]
         reason, needs = "not_explained", "A recording of more steps."
     for remedy in REMEDIES:
         known = remedy.by_recipe and isinstance(situation.model, RecipeModel)
-        if remedy.by_call and not known and remedy.name not in listed:
+        if not remedy.by_call or known or remedy.name in listed:
+            continue
+        if view.device_traced and (own := _without_calls(remedy, situation)):
+            yield _row(remedy, own[0], own[1], "")
+        else:
             yield _row(remedy, reason, why, needs or (remedy.needs if reason != NO_PLACE[0] else ""))
+
+
+def _without_calls(remedy: Remedy, situation: Situation) -> tuple[str, ...]:
+    """Return the reason and words of a remedy that has no place whatever its calls are; empty where it may have one."""
+    if remedy.about is not None and not remedy.about(situation.view):
+        return NO_PLACE
+    absent = remedy.absent(situation) if remedy.absent is not None else ("",)
+    return absent if absent[0] in ("no_such_switch", "compiled") else ()
 
 
 def without_place(situation: Situation, listed: Collection[str]) -> Iterator[PlanRow]:

@@ -12,7 +12,7 @@ from hpuprof.model.once import once
 from hpuprof.planning.situation import ProgramCalls
 
 _PRODUCT = re.compile(r"^aten::(?:bmm|baddbmm)$")
-_SOFTMAX = re.compile(r"^aten::(?:_softmax|_safe_softmax|_masked_softmax)$")
+SOFTMAX = re.compile(r"^aten::(?:_softmax|_safe_softmax|_masked_softmax)$")
 _GRADIENT = re.compile(r"^aten::(?:_softmax_backward_data|_masked_softmax_backward)$")
 _BETWEEN = re.compile(r"elementwise_?kernel|dropout|masked_(?:scale|fill)|copy_kernel", re.IGNORECASE)
 MOST_BETWEEN = 6
@@ -37,7 +37,7 @@ class AttentionRows(Struct, frozen=True, eq=False):
         inside, names = of.operators[program.call], trace.host.name[of.view.links.nesting.rows]
         product, softmax, gradient = (
             np.append(trace.operators_named(pattern.search)[names], False)[inside]
-            for pattern in (_PRODUCT, _SOFTMAX, _GRADIENT)
+            for pattern in (_PRODUCT, SOFTMAX, _GRADIENT)
         )
         between = trace.named(_BETWEEN.search)[trace.device.name[program.device_row]] & ~product
         single = np.bincount(program.call, minlength=len(program.row))[program.call] == 1

@@ -7,8 +7,10 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from hpuprof.analysis.rank_view import RankView
 from hpuprof.families import FAMILIES
 from hpuprof.graph_mode.verdict import BLOCKED
+from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Change
 
@@ -48,6 +50,11 @@ def worth(sure: float, median: float, weight: float) -> float:
     return (max(sure, 0.0) + median) / 2 / weight
 
 
+def communicates(view: RankView) -> bool:
+    """Tell whether a recording holds communication of the device."""
+    return bool((view.trace.device.kind == DeviceKind.COMMUNICATION).any())
+
+
 class Remedy(Struct, frozen=True, kw_only=True):
     """One kind of change. The words are what users read; the registry holds them all.
 
@@ -58,6 +65,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     `meets`: whether ranks meet in the same collectives with a change of communication as without, so that jobs play it;
     `bounds`: what bounds a step that it is about, the device where it spares the host nothing; `mends`: codes of the
     findings that are effects of what it changes; `code`: to type on any device whose family has none of its own;
+    `about`: whether a recording with device rows holds anything that it is about, where the model does not know calls;
     `absent`: reason and words where the steps hold no place for it, if others than the usual ones, and the recording
     that would tell.
     """
@@ -73,6 +81,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     proof: str = "simulated"
     by_call: bool = True
     by_recipe: bool = False
+    about: Callable[[RankView], bool] | None = None
     absent: Callable[[Situation], tuple[str, ...]] | None = None
     bounds: tuple[str, ...] = ()
     meets: bool = False

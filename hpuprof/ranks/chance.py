@@ -129,7 +129,7 @@ def _centered(excess: Floats) -> Floats:
     known = np.isfinite(excess)
     some = known.any(axis=0)
     steps = np.where(known, excess, 0.0)[:, some]
-    centered: Floats = steps - steps.mean(axis=0)
+    centered: Floats = steps - steps.mean(axis=0) if len(steps) else steps
     return centered
 
 
@@ -141,9 +141,11 @@ def block_length(excess: Floats) -> int:
     """
     steps = _centered(excess)
     parts, count = steps.shape
+    if count < 3:
+        return 1
     own = steps - steps.mean(axis=1, keepdims=True)
     power = float(np.square(own).sum())
-    if count < 3 or not power > 0:
+    if not power > 0:
         return 1
     r = float((own[:, 1:] * own[:, :-1]).sum()) / power * count / (count - 1) + 1 / count
     if r <= 2 / math.sqrt(parts * (count - 1)):

@@ -39,6 +39,7 @@ EVIDENCE = {
     "bound": "bound only",
 }
 """How an estimate was checked, in a word: on changed programs, by added delays, on generated traces, or not at all."""
+ELSEWHERE = "checked on other devices"
 NOTHING = "No fix that has an estimate here saves 1 % of the step."
 UNSURE = "No fix that has an estimate here is sure to save time"
 OVERTAKEN = "That is by itself: with the plan's lines done, it saves less than 1 % of the step."
@@ -84,7 +85,8 @@ def answer_of(data: ReportData) -> Answer:
     rows, headline, graph = data.plan, data.headline, data.graph_mode
     taken = [row for row in rows if row.order is not None]
     base_ns = counted_ns(rows, graph)
-    fixes = [_fix(row, base_ns, data.findings) for row in rows if row.order is not None or not row.why]
+    here = not headline.never_checked_on
+    fixes = [_fix(row, base_ns, data.findings, here=here) for row in rows if row.order is not None or not row.why]
     fixes += [*_of_the_run(data.diagnostics), *_of_findings(rows, data.findings)]
     line = next((row.order for row in taken if row.remedy == "graphs"), None)
     return Answer(
@@ -182,7 +184,13 @@ def first_sentence(rows: Sequence[PlanRow], unit: str = "step") -> str:
     )
 
 
-def _fix(row: PlanRow, base_ns: float | None, findings: Sequence[Finding]) -> Fix:
+def _evidence(proof: str, *, here: bool) -> str:
+    """Return how an estimate was checked; `here`: estimates were, on this device."""
+    return ELSEWHERE if not here and proof in ("edited", "injected") else EVIDENCE.get(proof, "")
+
+
+def _fix(row: PlanRow, base_ns: float | None, findings: Sequence[Finding], *, here: bool) -> Fix:
+    evidence = _evidence(row.proof, here=here)
     gain, share = row.gain_ns if row.order else row.alone_ns, None
     if base_ns and gain is not None:
         share = gain / base_ns
@@ -205,11 +213,11 @@ def _fix(row: PlanRow, base_ns: float | None, findings: Sequence[Finding]) -> Fi
         gain_fraction=share,
         p_gain=row.p_gain,
         effort=EFFORT.get(row.effort, ""),
-        evidence=EVIDENCE.get(row.proof, ""),
+        evidence=evidence,
         requires=row.requires,
         after_lines=row.after,
         saves=saves(row, base_ns),
-        terms="; ".join(_terms(row)),
+        terms="; ".join(_terms(row, evidence)),
         how=first_sentence_of(row.advice),
         advice=row.advice,
         code=row.code,
@@ -219,9 +227,9 @@ def _fix(row: PlanRow, base_ns: float | None, findings: Sequence[Finding]) -> Fi
     )
 
 
-def _terms(row: PlanRow) -> Iterator[str]:
+def _terms(row: PlanRow, evidence: str) -> Iterator[str]:
     """Yield what a fix asks for, how its estimate was checked, and what it comes after."""
-    yield from filter(None, (EFFORT.get(row.effort), EVIDENCE.get(row.proof)))
+    yield from filter(None, (EFFORT.get(row.effort), evidence))
     if row.after:
         yield f"after line{'s' if len(row.after) > 1 else ''} {', '.join(map(str, row.after))}"
     if row.requires:

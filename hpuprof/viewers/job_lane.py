@@ -11,7 +11,7 @@ from hpuprof.ranks.collectives import time_members
 from hpuprof.ranks.cycle_rows import CycleNames
 from hpuprof.ranks.job_cycle import JobCycle, Stretch
 from hpuprof.ranks.lines import Does
-from hpuprof.ranks.matching import match
+from hpuprof.ranks.matching import Matching, RankCalls, match
 from hpuprof.ranks.named_suspects import MAX_REPLAY_ERROR, suspicion, what_if
 from hpuprof.ranks.parallelism import uses
 from hpuprof.ranks.rank_tables import rank_calls
@@ -21,7 +21,7 @@ from hpuprof.viewers.layout import Layout
 from hpuprof.what_if.critical_walk import CriticalSlice, Places
 
 NAME = "critical cycle of the job"
-ONE_RANK, NOT_LINKED, NOT_REPLAYED = "one_rank", "not_linked", "not_replayed"
+ONE_RANK, NOT_REPLAYED = "one_rank", "not_replayed"
 
 
 class JobSlice(NamedTuple):
@@ -34,14 +34,12 @@ class JobSlice(NamedTuple):
 def job_slices(walks: Sequence[tuple[int, RankWalk]]) -> tuple[dict[int, list[CriticalSlice]], str]:
     """Return the slices of the cycle by rank, absolute times of its own clock, and why there are none.
 
-    `walks`: one recording for each rank. Reasons: `one_rank`, `not_linked` (device rows of a rank are not linked to
-    launches, so that its work has no rows of its own), `not_replayed` (ranks share no steps or collectives, or the
-    replay misses the recorded time).
+    `walks`: one recording for each rank. Reasons: `one_rank`, `not_replayed` (ranks share no steps or collectives, or
+    the replay misses the recorded time). Where hosts are not known call by call, a rank's work between two collectives
+    is one slice.
     """
     if len(walks) < 2:
         return {}, ONE_RANK
-    if any(walk.places is None for _, walk in walks):
-        return {}, NOT_LINKED
     ranks = [rank_calls(rank, walk.partial) for rank, walk in walks]
     if not any(len(who.calls) for who in ranks):
         return {}, NOT_REPLAYED
@@ -51,14 +49,57 @@ def job_slices(walks: Sequence[tuple[int, RankWalk]]) -> tuple[dict[int, list[Cr
     found = what_if(ranks, matching, timed, waits, use, suspicion(ranks, matching, timed, use))
     if found is None or found.error > MAX_REPLAY_ERROR or found.cycle is None:
         return {}, NOT_REPLAYED
+    named = [CycleNames(who, matching, hosts=found.cycle.hosts) for who in ranks]
     if not found.cycle.hosts:
-        return {}, NOT_LINKED
-    named = [CycleNames(who, matching, hosts=True) for who in ranks]
+        return _between(found.cycle, ranks, matching, named), ""
     out: dict[int, list[CriticalSlice]] = {}
     for r, (rank, walk) in enumerate(walks):
-        assert walk.places is not None
+        if walk.places is None:
+            return {}, NOT_REPLAYED
         out[rank] = list(_of_rank(found.cycle, r, walk.places, named[r]))
     return out, ""
+
+
+def _between(
+    cycle: JobCycle, ranks: Sequence[RankCalls], matching: Matching, names: Sequence[CycleNames]
+) -> dict[int, list[CriticalSlice]]:
+    """Return collectives at the end of their rows, and before each what the rank did until then, back to back."""
+    out: dict[int, list[CriticalSlice]] = {who.rank: [] for who in ranks}
+    until = dict.fromkeys(out, 0)
+    waiting: list[Stretch] = []
+    for stretch in cycle.stretches:
+        if stretch.kind != Does.TRANSFER:
+            waiting.append(stretch)
+            continue
+        windows = _members(stretch.item, ranks, matching)
+        begun = {r: begin for r, (begin, _) in windows.items()}
+        found = []
+        for work in reversed(waiting):
+            if work.rank in begun:
+                found.append((work, begun[work.rank] - round(work.ns), begun[work.rank]))
+                begun[work.rank] -= round(work.ns)
+        if stretch.rank in windows:
+            end = windows[stretch.rank][1]
+            found.insert(0, (stretch, end - round(stretch.ns), end))
+        for mine, begin, end in reversed(found):
+            rank = ranks[mine.rank].rank
+            what, kind = names[mine.rank].of(mine)
+            if end > max(begin, until[rank]):
+                device = mine.kind == Does.TRANSFER
+                out[rank].append(CriticalSlice(max(begin, until[rank]), end, device, what, kind, None, None, None))
+                until[rank] = end
+        waiting = []
+    return out
+
+
+def _members(collective: int, ranks: Sequence[RankCalls], matching: Matching) -> dict[int, tuple[int, int]]:
+    """Return begin and end of a collective's row on each rank, absolute times of its own clock."""
+    mine = slice(int(matching.first[collective]), int(matching.first[collective + 1]))
+    found = {}
+    for r, call in zip(matching.rank[mine].tolist(), matching.call[mine].tolist(), strict=True):
+        origin, calls = ranks[r].origin_ns, ranks[r].calls
+        found[r] = origin + int(calls.start[call]), origin + int(calls.end[call])
+    return found
 
 
 def _of_rank(cycle: JobCycle, rank: int, places: Places, names: CycleNames) -> Iterator[CriticalSlice]:

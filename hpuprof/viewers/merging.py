@@ -81,9 +81,8 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     without_job_cycle: Annotated[
         str,
         Meta(
-            description="Why the critical cycle through all ranks is not drawn: one_rank; not_linked (device rows are "
-            "not linked to launches, so that its parts have no rows); not_replayed (ranks share no steps or "
-            "collectives, or their replay misses the recorded time). Empty: it is, or was not asked for."
+            description="Why the critical cycle through all ranks is not drawn: one_rank; not_replayed (ranks share no "
+            "steps or collectives, or their replay misses the recorded time). Empty: it is, or was not asked for."
         ),
     ]
     counters: Annotated[int, Meta(description="Counter samples written.")]

@@ -7,10 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hpuprof.analysis.activations import work_activations
 from hpuprof.model.arrays import Ints, among, distinct
 from hpuprof.what_if.critical_rows import critical_rows
 from hpuprof.what_if.criticality import Base
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.launch_program import Program
+from hpuprof.what_if.parts import main_windows
+from hpuprof.what_if.recipe_model import RecipeModel
+from hpuprof.what_if.schedule import LAUNCHER
 
 
 class CriticalSlice(NamedTuple):
@@ -30,62 +35,92 @@ class CriticalSlice(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where host work before calls and device rows of a program were recorded: shape `(events, 2)`, absolute ns."""
+    """Where the events of a schedule were recorded: shape `(events, 2)`, absolute ns; empty windows: nowhere."""
 
     calls: Ints
+    """Host work before each call."""
+    returns: Ints
+    """The call itself."""
     rows: Ints
 
 
-def places(model: LaunchModel) -> Places:
+def places(model: LaunchModel | RecipeModel) -> Places:
     """Return the places of all calls and rows of a model's steps."""
-    program, origin = model.program, model.view.trace.origin_ns
-    return Places(
-        origin + np.stack([program.before, program.begin], axis=1),
-        origin + np.stack([program.start, program.start + program.dur.astype(np.int64)], axis=1),
+    origin = model.view.trace.origin_ns
+    found = _launched(model.program) if isinstance(model, LaunchModel) else _of_recipes(model)
+    return Places(*(origin + np.stack(windows, axis=1) for windows in found))
+
+
+Windows = tuple[Ints, Ints]
+
+
+def _launched(program: Program) -> tuple[Windows, Windows, Windows]:
+    path = program.path
+    return (
+        (program.before, program.begin),
+        (path.called, path.returned),
+        (program.start, program.start + program.dur.astype(np.int64)),
     )
 
 
-def critical_slices(base: Base, model: LaunchModel) -> list[CriticalSlice]:
+def _of_recipes(model: RecipeModel) -> tuple[Windows, Windows, Windows]:
+    """Recipes from their first row to their last, collectives behind them; launches at their call's time."""
+    schedule, program, host = model.schedule, model.program, model.view.trace.host
+    rows, work = schedule.rows, work_activations(model.view.trace)
+    behind = np.where(rows.collective, rows.dur, 0.0).astype(np.int64)
+    mine = program.activation[rows.row]
+    first = np.where(rows.collective, work.end[mine], work.start[mine])
+    calls = np.zeros((2, len(schedule.calls)), dtype=np.int64)
+    call, *windows = main_windows(model)
+    calls[:, call] = windows
+    sent = schedule.calls.thread[rows.call] == LAUNCHER
+    launch = work.call[mine]
+    sent &= launch >= 0
+    calls[:, rows.call[sent]] = host.start[launch[sent]], host.end[launch[sent]]
+    nowhere = np.zeros(len(schedule.calls), dtype=np.int64)
+    return (calls[0], calls[1]), (nowhere, nowhere), (first, work.end[mine] + behind)
+
+
+def critical_slices(base: Base, where: Places) -> list[CriticalSlice]:
     """Return the cycle in order of time; neither on the host nor on the device do two stretches overlap.
 
     The walk is that of the steps without the profiler. In the recording a row may still run when the next one on the
     walk begins: then it is drawn until there.
     """
     sample = int(np.argsort(base.period.ns, kind="stable")[len(base.sample) // 2])
-    places = distinct(base.period.cycles()[sample].places)
-    topology, origin = base.schedule.topology, model.view.trace.origin_ns
+    walked = distinct(base.period.cycles()[sample].places)
+    topology = base.schedule.topology
     row_of = {(row.what, row.kind): row for row in critical_rows(base)}
     found: list[CriticalSlice] = []
-    for device, walked in (
-        (True, _rows(base, model, np.flatnonzero(np.isin(topology.rows, places)))),
-        (False, _host(base, model, np.flatnonzero(np.isin(topology.calls, places)))),
+    for device, stretches in (
+        (True, _rows(base, where, np.flatnonzero(np.isin(topology.rows, walked)))),
+        (False, _host(base, where, np.flatnonzero(np.isin(topology.calls, walked)))),
     ):
-        for begin, end, part in _in_line(sorted(walked)):
+        for begin, end, part in _in_line(sorted(stretches)):
             row = row_of.get(base.parts.labels[part])
             if row is not None:
                 numbers = row.criticality, row.slack_ns, row.drag_ns
-                found.append(CriticalSlice(origin + begin, origin + end, device, row.what, row.kind, *numbers))
+                found.append(CriticalSlice(begin, end, device, row.what, row.kind, *numbers))
     return sorted(found, key=lambda s: (s.begin_ns, s.end_ns, s.device))
 
 
-def _rows(base: Base, model: LaunchModel, rows: Ints) -> Iterator[tuple[int, int, int]]:
+def _rows(base: Base, where: Places, rows: Ints) -> Iterator[tuple[int, int, int]]:
     """Yield begin, end and part of device rows."""
-    program = model.program
-    columns = program.start[rows], (program.start + program.dur.astype(np.int64))[rows], base.parts.owners.row[rows]
+    columns = *where.rows[rows].T, base.parts.owners.row[rows]
     yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _host(base: Base, model: LaunchModel, calls: Ints) -> Iterator[tuple[int, int, int]]:
+def _host(base: Base, where: Places, calls: Ints) -> Iterator[tuple[int, int, int]]:
     """Yield begin, end and part of the host work before calls, and of the calls that others follow on the cycle."""
-    parts, program, previous = base.parts, model.program, base.schedule.topology.previous
+    parts, previous = base.parts, base.schedule.topology.previous
     for call in calls.tolist():
         low, high = np.searchsorted(parts.piece_call, [call, call + 1])
-        length = int(program.begin[call] - program.before[call])
+        before, begin = where.calls[call].tolist()
         share = np.concatenate([[0.0], np.cumsum(parts.piece_share[low:high])])
-        edges = (int(program.before[call]) + np.rint(share * length).astype(np.int64)).tolist()
+        edges = (before + np.rint(share * (begin - before)).astype(np.int64)).tolist()
         yield from zip(edges, edges[1:], parts.owners.piece[low:high].tolist(), strict=False)
     behind = distinct(calls[among(calls, previous[calls])])
-    columns = program.path.called[behind], program.path.returned[behind], parts.owners.cost[behind]
+    columns = *where.returns[behind].T, parts.owners.cost[behind]
     yield from zip(*(column.tolist() for column in columns), strict=True)
 
 

@@ -471,8 +471,8 @@ def _alike(of_step: Ints, used: Mask) -> Mask:
 def _launched_elsewhere(view: RankView, steps: Mask) -> Intervals:
     """Return when the device worked on what other steps than these launched."""
     trace = view.trace
-    rows = np.flatnonzero((trace.device.kind != DeviceKind.MARKER) & (view.links.launch >= 0))
-    step = view.steps.holding(trace.host.start.take(view.links.launch.take(rows)))
+    rows = np.flatnonzero((trace.device.kind != DeviceKind.MARKER) & (view.links.caused >= 0))
+    step = view.steps.holding(trace.host.start.take(view.links.caused.take(rows)))
     rows = rows[(step >= 0) & ~steps[step]]
     return union(trace.device.start[rows], trace.device.end[rows])
 

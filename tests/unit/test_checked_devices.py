@@ -56,6 +56,16 @@ def test_json_and_brief_hold_it_in_one_field(run):
     assert full["headline"]["never_checked_on"] == brief["never_checked_on"] == "HPU"
 
 
+def test_a_fix_that_was_checked_elsewhere_says_so(run, tmp_path):
+    other, cuda = (
+        json.loads(run("analyze", path, "--json")[1])["answer"]["fixes"]
+        for path in (renamed("xpu").write(tmp_path / "xpu.json"), renamed("cuda").write(tmp_path / "cuda.json"))
+    )
+    words = {(mine["evidence"], fix["evidence"]) for mine, fix in zip(other, cuda, strict=True)}
+    assert ("checked on other devices", "checked") in words
+    assert not words & {("checked", "checked"), ("simulated", "checked")}
+
+
 def test_where_nothing_is_estimated_nothing_is_said(run, tmp_path):
     b = TraceBuilder().lane("gemm", 5, 10, cat="kernel")
     code, out, _ = run("analyze", b.write(tmp_path / "t.json"), "--json")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builder import waited_for
+from lazy_steps import lazy
 from viewers.verify import crossings, read
 
 import hpuprof
@@ -81,10 +83,28 @@ def test_only_what_is_drawn_of_a_file_has_a_cycle(merged, tmp_path):
 
 
 def test_it_is_unknown_where_launches_are_not_linked(samples, tmp_path):
-    out = tmp_path / "m.json"
-    assert hpuprof.merge(samples / "hpu_g1_lazy", out, critical=True, jobs=1).critical == 0
-    assert hpuprof.merge(samples / "hpu_g1_lazy", out, jobs=1).critical is None
+    out, unlinked = tmp_path / "m.json", waited_for()
+    for event in unlinked.events:
+        event.get("args", {}).pop("correlation", None)
+    path = unlinked.write(tmp_path / "t.pt.trace.json")
+    assert hpuprof.merge(path, out, critical=True, jobs=1).critical == 0
+    assert hpuprof.merge(path, out, jobs=1).critical is None
     assert NAME not in out.read_text()
+
+
+def test_in_lazy_mode_recipes_and_the_host_work_before_their_flush_are_drawn(tmp_path):
+    """A step of 138 us waits for its last recipe: operators, flushes, its launch and itself are in line."""
+    path, out = lazy(6, wait=True).write(tmp_path / "h_0.1.pt.trace.json"), tmp_path / "m.json"
+    hpuprof.merge(path, out, critical=True, jobs=1)
+    _, rows = drawn(read(out), 0)
+    slices = [(e["tid"], e["name"], e["ts"], e["ts"] + e["dur"]) for e in rows if e["ph"] == "X"]
+    begun = {e["name"]: e["ts"] for e in read(out)["traceEvents"] if e["name"].startswith("ProfilerStep#")}
+    at = begun["ProfilerStep#2"]
+    mine = [(lane, name, begin - at, end - at) for lane, name, begin, end in slices if 0 <= begin - at < 138]
+    recipes = [(begin, end) for lane, name, begin, end in mine if lane == 2]
+    assert recipes == [(115, 125)], "the second recipe runs when the first is long over"
+    assert {name for lane, name, _, _ in mine if lane == 1} >= {"aten::addmm", "aten::add", "launch thread"}
+    assert hpuprof.analyze(path, jobs=1).data.critical_path
 
 
 def job(folder: Path) -> Path:
@@ -117,9 +137,35 @@ def test_the_cycle_of_a_job_goes_from_rank_to_rank(tmp_path):
 
 def test_a_cycle_that_is_not_drawn_says_why(samples, tmp_path):
     out = tmp_path / "m.json"
-    assert hpuprof.merge(samples / "hpu_g3_lazy_8_ranks", out, critical=True, jobs=1).without_job_cycle == "not_linked"
+    unlike = job(tmp_path / "job")
+    for path in sorted(unlike.iterdir())[1:]:
+        path.unlink()
+    waited_for(distributedInfo={"backend": "nccl", "rank": 1, "world_size": 2}).write(unlike / "node_1.7.pt.trace.json")
+    assert hpuprof.merge(unlike, out, critical=True, jobs=1).without_job_cycle == "not_replayed"
     assert hpuprof.merge(samples / "cpu_1_rank", out, critical=True, jobs=1).without_job_cycle == "one_rank"
     assert hpuprof.merge(samples / "cpu_1_rank", out, jobs=1).without_job_cycle == ""
+
+
+def test_without_hosts_call_by_call_the_cycle_goes_from_collective_to_collective(samples, tmp_path):
+    """Rank 5 loads data for 2.65 ms: the cycle stays on it, and its collectives are as short as the transfer."""
+    out = tmp_path / "m.json"
+    result = hpuprof.merge(samples / "hpu_g3_lazy_8_ranks", out, critical=True, jobs=1)
+    assert result.without_job_cycle == ""
+    rows = [e for e in read(out)["traceEvents"] if e.get("cat") == JOB and e["ph"] == "X"]
+    assert {e["args"]["rank"] for e in rows} == {5}
+    assert {(e["name"], e["args"]["kind"]) for e in rows} == {
+        ("(main path)", "main path"),
+        ("all_reduce", "collective"),
+    }
+    ends = sorted((e["ts"], e["ts"] + e["dur"]) for e in rows)
+    assert all(after[0] >= before[1] - 0.001 for before, after in pairwise(ends))
+    transfers = [e["dur"] for e in rows if e["name"] == "all_reduce"]
+    assert all(318 <= dur <= 322 for dur in transfers)
+    cycle = [
+        row for row in hpuprof.analyze(samples / "hpu_g3_lazy_8_ranks").data.rank_cycle if row.what == "all_reduce"
+    ]
+    assert sum(transfers) / len(transfers) == pytest.approx(cycle[0].cycle_ns / 1000, rel=0.01)
+    assert not crossings(read(out))
 
 
 @pytest.mark.parametrize("sample", ["hpu_g2_eager", "hpu_g3_compile"])

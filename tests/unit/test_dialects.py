@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from builder import TraceBuilder
 
+import hpuprof
 from hpuprof import families
 from hpuprof.families import Seen, recognize
 from hpuprof.ingest import dialects
@@ -35,7 +37,8 @@ CATEGORIES = {
     "runtime": (
         ANY,
         *("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver", "mtia_runtime"),
-        *("privateuse1_runtime", "privateuse1_driver", "dequeue"),
+        *("privateuse1_runtime", "privateuse1_driver", "musa_runtime", "musa_driver", "mlu_runtime", "mlu_driver"),
+        "dequeue",
     ),
     "kernel": (ANY, "kernel", "Kernel", "concurrent_kernel"),
     "memcpy": (ANY, "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"),
@@ -45,7 +48,7 @@ CATEGORIES = {
     "synapse-logger": (ANY, "foo"),
     "memory": (ANY, "cpu_instant_event"),
     "device-annotation": (ANY, "gpu_user_annotation", "mtia_user_annotation"),
-    "sync-marker": (ANY, "cuda_sync"),
+    "sync-marker": (ANY, "cuda_sync", "musa_sync"),
     "wait": (ANY, "xpu_sync"),
     "collective-span": (ANY, "collective_comm"),
     "event": (ANY, "cuda_event"),
@@ -270,6 +273,7 @@ DEVICE_ROWS = {
     ],
     "hpu-dispatch": [("TPC", "kernel", "null", "TPC_SPU_START_TO_SPU_HALT"), ("TPC", "Kernel", "null", "")],
     "hpu-dma-transpose": [("DMA", "Kernel", "DmaTranspose", "")],
+    "hpu-collective-copy": [("DMA", "hpu_op", "hcl_reduce_scatter", "DBG_DMA_TRC_WR_DATA_LAST")],
     "hpu-nic": [("NIC", "Runtime", "send", ""), ("NIC", "hpu_op", "recv", "")],
     "hpu-dma": [("DMA", "Runtime", "dma", "DBG_DMA_TRC_WR_DATA_LAST"), ("DMA", "gpu_memcpy", "memcpy", "")],
     "copy": [("", c, "Memcpy HtoD (Pinned -> Device)", "") for c in ("gpu_memcpy", "Memcpy")]
@@ -360,6 +364,7 @@ def test_device_kinds():
         "hw-marker": DeviceKind.MARKER,
         "hw-marker-by-name": DeviceKind.MARKER,
         "hpu-dispatch": DeviceKind.DISPATCH,
+        "hpu-collective-copy": DeviceKind.COMMUNICATION,
         "hpu-nic": DeviceKind.COMMUNICATION,
         "hpu-dma-transpose": DeviceKind.COMPUTE,
         "hpu-dma": DeviceKind.COPY,
@@ -526,3 +531,12 @@ def test_a_family_that_is_not_known_is_a_device_with_its_own_name():
         families.FAMILIES["device"], name="flagos", title="flagos"
     )
     assert "flagos" not in families.FAMILIES
+
+
+@pytest.mark.parametrize(("category", "call"), [("musa_runtime", "musaLaunchKernel"), ("mlu_driver", "cnInvokeKernel")])
+def test_runtimes_of_forks_of_kineto_have_categories_of_their_own(tmp_path, category, call):
+    b = TraceBuilder().steps(4, 100)
+    for i in range(4):
+        b.host(call, 100 * i + 5, 8, cat=category, correlation=i + 1).device("mm", 100 * i + 30, 40, correlation=i + 1)
+    (file,) = hpuprof.analyze(b.write(tmp_path / "t.json"), jobs=1).data.files
+    assert (file.family, file.unknown, file.linked_fraction) == (category.partition("_")[0], [], 1.0)

@@ -158,3 +158,44 @@ def test_deep_scopes_and_many_of_them_are_cut(tmp_path: Path):
     assert len(part.scopes) == 200
     assert [d.text for d in part.diagnostics if d.code == "HP123"] == ["scopes beyond the largest 200"]
     assert max(s.scope.count("/") for s in part.scopes if s.part == "module") == 30
+
+
+def test_copies_of_collectives_are_communication(tmp_path: Path):
+    b = TraceBuilder().steps(3, 100)
+    for at in (0, 100, 200):
+        tpc(b, "relu", at + 10, 10).lane("hcl_reduce_scatter", at + 40, 30, engine="DMA 0", tid=4000, cat="hpu_op")
+        b.lane("DmaMemcpy", at + 80, 5, engine="DMA 1", tid=4001, cat="hpu_op")
+    report = report_of(b, tmp_path)
+    assert {k.name: k.kind for k in report.data.kernels if k.engine == "DMA"} == {
+        "hcl_reduce_scatter": "communication",
+        "DmaMemcpy": "copy",
+    }
+    assert report.metrics["communication_fraction"].value == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("thread", [(100, 100), (100, 109)], ids=["program", "launch thread"])
+def test_a_module_has_the_device_time_of_what_it_hands_over(tmp_path: Path, thread: tuple[int, int]):
+    b = TraceBuilder().steps(8, 2000)
+    for at in range(0, 16_000, 2000):
+        for m in range(2):
+            begin = at + 100 + 400 * m
+            ids = {"Python id": at + m, "Python parent id": None, "Python module id": m}
+            b.host(f"nn.Module: Linear_{m}", begin, 300, cat="python_function", **ids)
+            b.host("aten::linear", begin + 10, 60 if thread[1] == 109 else 100)
+            launch = begin + (80 if thread[1] == 109 else 20)
+            b.host("LaunchRecipe", launch, 60, cat="privateuse1_runtime", thread=thread)
+            identity = {"recipeId": m + 1, "recipeHandle": str(m + 1)}
+            name = "enqueueWithExternalEventsExt (accel0)"
+            b.host(name, launch + 10, 20, cat="hpu_op", thread=(22_101, thread[1]), **identity)
+            b.lane("GEMM", begin + 180, 200, engine="MME", tid=6000, cat="kernel", **identity)
+    modules = {m.module: (m.device_per_step_ns, m.launches_per_step) for m in report_of(b, tmp_path).data.modules}
+    assert modules["Linear_0"] == modules["Linear_1"] == (200_000, 1)
+
+
+def test_a_flush_on_the_launch_thread_alone_shows_lazy_mode(tmp_path: Path):
+    b = TraceBuilder().steps(4, 100)
+    for at in range(0, 400, 100):
+        b.host("aten::mm", at + 5, 20)
+        b.host("LaunchSyncTensorsGraph", at + 30, 10, cat="privateuse1_runtime", thread=(100, 109))
+        tpc(b, "relu", at + 50, 10)
+    assert report_of(b, tmp_path).data.files[0].mode == "lazy"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from builder import TraceBuilder
 
+from hpuprof.ingest.dialect_scopes import scope_of
 from hpuprof.ingest.recipe_rows import identity
 from hpuprof.model.trace import RecipeRows, Trace
 
@@ -94,3 +95,19 @@ def test_traces_without_recipes_hold_nothing(tmp_path: Path):
     trace = TraceBuilder().host("aten::mm", 0, 5).kernel("gemm", 3, 2, launch=1, **{"graph id": 4}).trace(tmp_path)
     assert [len(part) for part in (trace.recipes.host, trace.recipes.device, trace.recipes.ids)] == [0, 0, 0]
     assert trace.device.recipe.tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("node", "sources", "scope"),
+    [
+        ("fusedTPCNode_8_0/layers/2/mlp/add", "", "layers/2/mlp/add"),
+        ("fusedTPCNode_8_0", "layers/3/mlp/add, layers/3/mlp/mul", "layers/3/mlp"),
+        ("fusedTPCNode_8_0", "layers/3/mlp/add;layers/4/mlp/add", "layers"),
+        ("fusedTPCNode_8_0", "embed/mul layers/4/mlp/add", "fusedTPCNode_8_0"),
+        ("fusedTPCNode_8_0", "", "fusedTPCNode_8_0"),
+        ("", "layers/3/mlp/up_bundle_2/op_1 layers/3/mlp/up_bundle_2/op_2", "layers/3/mlp/up"),
+        ("layers/2/attention/matmul_bundle_1/op_0", "head/x", "layers/2/attention/matmul"),
+    ],
+)
+def test_a_fused_node_is_of_what_its_sources_share(node: str, sources: str, scope: str):
+    assert scope_of(node, sources) == scope

@@ -90,7 +90,7 @@ def test_families_are_short():
 
 
 FOREIGN = re.compile(
-    r"cuda|\bhip|(?<!_)hpu(?!prof)|htcore|mark_?step|habana|gaudi|rocm|xpu|cupti|synapse|ModuleCacher|nccl|hl-prof",
+    r"cuda|\bhip|(?<!_)hpu(?!prof)|htcore|mark_?step|habana|gaudi|rocm|xpu|cupti|synapse|ModuleCacher|nccl|hl-prof|nvidia",
     re.IGNORECASE,
 )
 

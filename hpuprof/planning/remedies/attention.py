@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.model.arrays import Mask
-from hpuprof.planning.attention_rows import AttentionRows
+from hpuprof.planning.attention_rows import SOFTMAX, AttentionRows
 from hpuprof.planning.remedies.pointwise_fusion import HOST_LEFT
 from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.row_edits import without_work
@@ -76,5 +76,6 @@ REMEDY = Remedy(
     needs="A recording in which device rows are linked to their launches and operators.",
     effort=Effort.FEW_LINES,
     mends=("HP207",),
+    about=lambda view: bool(view.trace.named(SOFTMAX.match)[view.trace.host.name].any()),
     find=find,
 )

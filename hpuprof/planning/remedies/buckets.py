@@ -13,7 +13,7 @@ from hpuprof.model.arrays import Floats, Ints, Mask, among, distinct, median, pe
 from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_ALONGSIDE, CollectiveRows, used_after, without_collectives
-from hpuprof.planning.remedy import Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy, communicates
 from hpuprof.planning.row_edits import lane_waits, scaled
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Change
@@ -230,5 +230,6 @@ REMEDY = Remedy(
     bounds=("communication",),
     effort=Effort.ARGUMENT,
     mends=("HP206",),
+    about=communicates,
     find=find,
 )

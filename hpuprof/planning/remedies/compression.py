@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.planning.collective_rows import CollectiveRows, without_collectives
-from hpuprof.planning.remedy import Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy, communicates
 from hpuprof.planning.row_edits import scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
@@ -65,6 +65,7 @@ _in_16_bits = partial(
     needs="A recording in which device rows are linked to their launches and collectives tell their type.",
     bounds=("communication",),
     meets=True,
+    about=communicates,
     effort=Effort.NUMERICS,
     mends=("HP206",),
 )

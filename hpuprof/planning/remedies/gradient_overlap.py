@@ -12,7 +12,7 @@ from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import measure, union
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_ALONGSIDE, CollectiveRows, used_after
-from hpuprof.planning.remedy import Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy, communicates
 from hpuprof.planning.row_edits import (
     lane_waits,
     lasting,
@@ -187,5 +187,6 @@ REMEDY = Remedy(
     meets=True,
     effort=Effort.FEW_LINES,
     mends=("HP206",),
+    about=communicates,
     find=find,
 )

@@ -68,5 +68,6 @@ REMEDY = Remedy(
     "nothing.",
     needs="A recording in which the kernels of graphs are linked to the launches of the graphs.",
     effort=Effort.RESTRUCTURING,
+    about=lambda view: bool((view.trace.host.activity == Activity.GRAPH_LAUNCH).any()),
     find=find,
 )

@@ -62,5 +62,6 @@ REMEDY = Remedy(
     needs="A recording in which device rows are linked to their launches.",
     effort=Effort.FEW_LINES,
     bounds=("device",),
+    about=lambda view: bool(view.trace.named(CONVERTS.search)[view.trace.device.name].any()),
     find=find,
 )

@@ -11,7 +11,7 @@ from hpuprof.analysis.placement import Phase
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import CollectiveRows, without_collectives
-from hpuprof.planning.remedy import Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy, communicates
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
@@ -72,5 +72,6 @@ REMEDY = Remedy(
     bounds=("communication",),
     effort=Effort.FEW_LINES,
     mends=("HP206",),
+    about=communicates,
     find=find,
 )

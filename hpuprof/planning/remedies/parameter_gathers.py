@@ -12,7 +12,7 @@ from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_ALONGSIDE, CollectiveRows, without_collectives
 from hpuprof.planning.remedies.recomputation import as_many_as_fit, fitting, memory_in_use, room
-from hpuprof.planning.remedy import Effort, Remedy
+from hpuprof.planning.remedy import Effort, Remedy, communicates
 from hpuprof.planning.row_edits import lasting, of_lanes, scaled
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Change
@@ -217,6 +217,7 @@ REMEDIES = (
         bounds=("communication",),
         effort=Effort.FEW_LINES,
         mends=("HP206",),
+        about=communicates,
         find=find_prefetch,
     ),
     Remedy(
@@ -233,6 +234,7 @@ REMEDIES = (
         bounds=("communication",),
         effort=Effort.FEW_LINES,
         mends=("HP206",),
+        about=communicates,
         find=find_by_layer,
     ),
     Remedy(
@@ -247,6 +249,7 @@ REMEDIES = (
         bounds=("communication",),
         effort=Effort.ARGUMENT,
         mends=("HP206",),
+        about=communicates,
         find=find_once,
     ),
 )

@@ -118,7 +118,7 @@ class _Fusion(Struct, frozen=True, eq=False, dict=True):
 
 
 def _absent(situation: Situation) -> tuple[str, str]:
-    if situation.view.trace.mode.startswith("compile"):
+    if situation.view.trace.mode.startswith(("compile", "lazy")):
         return "compiled", "the compiler fused pointwise operators already"
     of = situation.calls
     if of is not None and of.program.matrix is not None:

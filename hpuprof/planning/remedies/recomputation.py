@@ -129,5 +129,6 @@ REMEDY = Remedy(
     needs="A recording in which device rows are linked to their launches, with autograd's sequence numbers; "
     "profile_memory=True records how much memory is in use.",
     effort=Effort.FEW_LINES,
+    about=lambda view: len(_again(view)) > 0,
     find=find,
 )

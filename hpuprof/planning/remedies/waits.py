@@ -226,6 +226,7 @@ RESULTS = Remedy(
     unknown="How fast the copy then is, where it went to pageable memory: 0.4 of its time to all of it; the wait goes.",
     needs=_NEEDS,
     effort=Effort.FEW_LINES,
+    about=lambda view: view.calls.waits_per_step(np.flatnonzero(view.steps.used))[1] > 0,
     find=find_results,
 )
 SYNCHRONIZATION = Remedy(
@@ -247,12 +248,13 @@ UPLOADS = Remedy(
     advice="Pass pin_memory=True to the DataLoader and non_blocking=True to .to(): the copy then runs asynchronously.",
     code="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
     costs="Pinned memory; the tensor must not be changed before the copy is done.",
-    unknown="How fast the copy then is: 0.4 of its time (a notebook's card, by NVIDIA) to all of it; the wait goes.",
+    unknown="How fast the copy then is: 0.4 of its time (published for one card) to all of it; the wait goes.",
     needs=_NEEDS,
     bounds=("copy",),
     effort=Effort.FEW_LINES,
     proof="edited",
     mends=("HP204",),
+    about=lambda view: view.calls.waits_per_step(np.flatnonzero(view.steps.used))[2] > 0,
     find=find_uploads,
 )
 ALLOCATIONS = Remedy(
@@ -265,6 +267,7 @@ ALLOCATIONS = Remedy(
     needs=_NEEDS,
     effort=Effort.FEW_LINES,
     mends=("HP211", "HP218"),
+    about=lambda view: bool(view.calls.of(HostCallKind.ALLOCATION).any()),
     find=find_allocations,
 )
 REMEDIES = (READS, RESULTS, SYNCHRONIZATION, UPLOADS, ALLOCATIONS)

@@ -102,11 +102,35 @@ def test_where_a_thread_launches_each_remedy_is_estimated_or_says_why_not(sample
 def test_what_recipes_do_not_tell_apart_says_so():
     report = hpuprof.analyze("sample_traces/hpu_g1_lazy", cache="off")
     unsaid = [row for row in report.data.plan if row.why and row.reason not in ABSENT]
-    assert {row.remedy for row in unsaid} == {
+    assert {row.remedy for row in unsaid} < {
         remedy.name for remedy in REMEDIES if remedy.by_call and not remedy.by_recipe
     }
     assert {(row.reason, row.needs) for row in unsaid} == {("in_recipes", BY_NAME[row.remedy].needs) for row in unsaid}
     assert "a recipe of lazy mode holds the work of many operators" in to_plan(report, width=500)
+
+
+@pytest.mark.parametrize(
+    ("sample", "remedy", "reason"),
+    [
+        ("hpu_g1_lazy", "buckets", "no_place"),  # one rank
+        ("hpu_g3_lazy_8_ranks", "buckets", "in_recipes"),
+        ("hpu_g1_lazy", "tf32", "no_such_switch"),
+        ("hpu_g1_lazy", "uploads", "no_place"),  # no call waits for its copy
+        ("hpu_g1_lazy", "results", "no_place"),  # nothing is read
+        ("hpu_g3_lazy_fp32", "results", "in_recipes"),
+        ("hpu_g1_lazy", "graph_kernels", "no_place"),
+        ("hpu_g1_lazy_graph_replay", "graph_kernels", "in_recipes"),
+        ("hpu_g1_lazy", "attention", "no_place"),
+        ("hpu_g1_lazy", "recomputation", "no_place"),
+        ("hpu_g1_lazy", "layouts", "no_place"),
+        ("hpu_g1_lazy", "allocations", "no_place"),
+        ("hpu_g1_lazy", "pointwise_fusion", "compiled"),
+        ("hpu_g1_lazy", "faster_products", "in_recipes"),
+    ],
+)
+def test_in_recipes_what_has_no_place_whatever_they_hold_says_so(sample, remedy, reason):
+    plan = hpuprof.analyze(f"sample_traces/{sample}").data.plan
+    assert {row.reason for row in plan if row.remedy == remedy} == {reason}
 
 
 @pytest.mark.parametrize(("kernel", "remedy"), [("gemm", waits.RESULTS), ("gemm_wgrad", waits.READS)])
