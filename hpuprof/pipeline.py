@@ -22,6 +22,7 @@ from hpuprof.analysis.memory import memory_points, memory_rows
 from hpuprof.analysis.modules import MAX_DEPTH, backward_windows
 from hpuprof.analysis.operators import kernel_rows, operator_rows
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.recipe_table import recipe_rows
 from hpuprof.analysis.scopes import scope_rows
 from hpuprof.analysis.step_groups import group_rows
 from hpuprof.analysis.step_kinds import CAPTURE, steps_per_update
@@ -94,6 +95,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     operators, operator_count = operator_rows(view)
     kernels, kernel_count = kernel_rows(view)
     scopes, scope_count = scope_rows(view)
+    recipes, recipe_count = recipe_rows(view)
     launches, queue = launch_rows(view)
     calls, call_count = collective_calls(view)
     counters, counter_count = counter_rows(view)
@@ -111,6 +113,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
         *_cut(operator_count, len(operators), "operators"),
         *_cut(kernel_count, len(kernels), "kernels"),
         *_cut(scope_count, len(scopes), "scopes"),
+        *_cut(recipe_count, len(recipes), "recipes"),
         *_cut(capture.found["obstacles"], len(capture.obstacles), "obstacles to graph mode"),
         *_cut(capture.found["modules"], len(capture.modules), "modules"),
         *_cut(utilization_count + moving_count, len(utilisation) + len(moving), "operators with shapes"),
@@ -143,6 +146,7 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
         obstacles=capture.obstacles,
         modules=critical.modules,
         scopes=scopes,
+        recipes=recipes,
         shapes=capture.shapes,
         utilisation=utilisation + moving,
         critical_path=critical.critical_path,

@@ -254,7 +254,7 @@ OF_READING = (
         code="HP123",
         severity="info",
         title="A table was cut",
-        cause="Only the largest rows of the table (operators, kernels, modules, scopes, shapes, obstacles) are kept.",
+        cause="Only the largest rows of it (operators, kernels, recipes, modules, scopes, shapes, obstacles) are kept.",
         remedy="Nothing to do; totals cover all rows.",
     ),
     Diagnostic(

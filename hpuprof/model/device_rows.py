@@ -95,6 +95,31 @@ class ScopeRow(Row, frozen=True, kw_only=True):
     fraction: Annotated[float, Meta(title="of the step", description="device_ns over the sum of wall_ns.")]
 
 
+class RecipeRow(Row, frozen=True, kw_only=True):
+    """Device time of one recipe: what HPU's graph compiler made one graph of, and the device runs as one.
+
+    Id and handle are its identity. In lazy mode its time belongs to no operator; its nodes are hints.
+    """
+
+    recipe: Annotated[str, Meta(description="Its id; ids are short, and recipes may share one.")]
+    handle: Annotated[str, Meta(description="Its handle, empty where rows have none.")]
+    name: Annotated[str, Meta(description="Its name, empty where rows have none.")]
+    runs: Annotated[int, Meta(description="Runs whose rows start in the steady steps.")]
+    runs_per_step: Annotated[float, Meta(title="runs", description="runs over steady steps.")]
+    device_ns: Annotated[int, Meta(description="Union of its rows over all lanes, dispatch left out [ns].")]
+    device_per_step_ns: Annotated[float, Meta(title="device", description="device_ns over steady steps [ns].")]
+    fraction: Annotated[float, Meta(title="of the step", description="device_ns over the sum of wall_ns.")]
+    launched_by: Annotated[
+        str, Meta(title="launched by", description="Operator, else call of the program, behind most of its time.")
+    ]
+    basis: Annotated[
+        str,
+        Meta(description="How most of its launches are known: correlation, recipe and handle, order, or unknown."),
+    ]
+    linked_fraction: Annotated[float, Meta(title="linked", description="Runs with a known launch, as a share of all.")]
+    nodes: Annotated[str, Meta(description="Kernels with most of its time, with their shares of the sum over lanes.")]
+
+
 class UtilisationRow(Row, frozen=True, kw_only=True):
     """One operator with one shape: what it computes or moves, how fast, and what the device could do at best.
 

@@ -29,6 +29,7 @@ from hpuprof.model.device_rows import (
     OverlapRow,
     PrecisionRow,
     QueuePoint,
+    RecipeRow,
     ScopeRow,
     UtilisationRow,
 )
@@ -83,6 +84,7 @@ class FileTables(msgspec.Struct, frozen=True, kw_only=True):
     obstacles: list[ObstacleRow] = []
     modules: list[ModuleRow] = []
     scopes: list[ScopeRow] = []
+    recipes: list[RecipeRow] = []
     shapes: list[ShapeRow] = []
     utilisation: list[UtilisationRow] = []
     critical_path: list[CriticalRow] = []

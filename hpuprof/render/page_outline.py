@@ -51,7 +51,7 @@ BEFORE_GRAPH_MODE = (
         "above them.",
     ),
     Outline("operators", "Operators and host", tables="operators utilisation actions threads"),
-    Outline("kernels", "Kernels, copies and launches", tables="kernels kernel_sequences scopes launches"),
+    Outline("kernels", "Kernels, copies and launches", tables="kernels kernel_sequences scopes recipes launches"),
     Outline("ranks", "Ranks", "ranks_by_steps waiting_by_steps", "ranks step_waits"),
     Outline(
         "collectives",

@@ -62,7 +62,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
             ),
             _obstacles(data, lead, top),
             _modules(data, lead, top),
-            _view("scopes", data, lead, top),
+            *(_view(n, data, lead, top) for n in ("scopes", "recipes")),
             *(_view(n, data, lead, top) for n in ("launches", "threads", "memory", *OTHERS)),
             intel(data, lead),
         ]

@@ -276,6 +276,13 @@ _VIEWS = (
         page_note="A scope's device time is the union of its rows; scopes nest, so rows do not add up.",
     ),
     View(
+        "recipes",
+        "Recipes, per step",
+        "recipe +name runs_per_step device_per_step_ns fraction launched_by +basis +nodes",
+        id="recipe-table",
+        page_note="A recipe holds the work of many operators: its nodes are hints at what that is.",
+    ),
+    View(
         "shapes",
         "Varying input signatures",
         "module signature calls fraction device_ns",

@@ -1,0 +1,100 @@
+"""Device time by recipe: what a graph compiler runs as one, who launched it and how that is known, its largest nodes.
+
+In lazy mode a recipe holds the work of many operators, so that its time belongs to none of them: names of its nodes
+are hints at best. Ids are short and collide: id and handle are the identity.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpuprof.analysis.activations import How
+from hpuprof.analysis.device_time import occupies
+from hpuprof.analysis.groups import clusters
+from hpuprof.analysis.operators import MAX_ROWS
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.model.arrays import Ints, distinct, kinds_of
+from hpuprof.model.intervals import contains
+from hpuprof.model.tables import RecipeRow
+
+_BASIS = {
+    How.CORRELATION: "correlation",
+    How.RECIPE: "recipe and handle",
+    How.ORDER: "order",
+    How.UNKNOWN: "unknown",
+}
+MOST_NODES = 3
+"""Names of nodes that a row has, those with most time."""
+
+
+def recipe_rows(view: RankView) -> tuple[list[RecipeRow], int]:
+    """Measure the recipes of device rows that start in the steady steps; also return the number of distinct recipes."""
+    trace, steps = view.trace, view.steps
+    device, said, known = trace.device, trace.recipes.device, trace.recipes
+    mine = (said.id >= 0) & occupies(device.kind[said.rows]) & contains(steps.steady_timed(), device.start[said.rows])
+    rows, names = said.rows[mine], said.name[mine]
+    handles = len(known.handles) + 1
+    keys, first, which = kinds_of(said.id[mine].astype(np.int64) * handles + said.handle[mine] + 1)
+    of, start, end, _ = clusters(which, device.start[rows], device.end[rows])
+    total = np.bincount(of, weights=end - start, minlength=len(keys)).astype(np.int64)
+    runs = _Runs(view, rows, which, len(keys))
+    wall, steady = max(1, steps.steady_timed().total_ns), max(1, int(steps.steady.sum()))
+    out = []
+    for i in np.lexsort((keys, -total))[:MAX_ROWS].tolist():
+        name, handle = int(names[first[i]]), int(keys[i]) % handles - 1
+        out.append(
+            RecipeRow(
+                recipe=known.ids[int(keys[i]) // handles],
+                handle=known.handles[handle] if handle >= 0 else "",
+                name=known.names[name] if name >= 0 else "",
+                runs=int(runs.count[i]),
+                runs_per_step=int(runs.count[i]) / steady,
+                device_ns=int(total[i]),
+                device_per_step_ns=int(total[i]) / steady,
+                fraction=int(total[i]) / wall,
+                launched_by=runs.launched_by(i),
+                basis=_BASIS[runs.how(i)],
+                linked_fraction=float(runs.linked[i] / max(1, runs.count[i])),
+                nodes=runs.nodes(i),
+            )
+        )
+    return out, len(keys)
+
+
+class _Runs:
+    """The runs of recipes: activations, by recipe. `which`: recipe of each of the rows."""
+
+    def __init__(self, view: RankView, rows: Ints, which: Ints, count: int) -> None:
+        self.view, self.rows, self.which = view, rows, which
+        work = view.links.activations
+        pairs = distinct(which * (len(work) + 1) + work.of_row[rows])
+        self.recipe, self.run = pairs // (len(work) + 1), pairs % (len(work) + 1)
+        self.count = np.bincount(self.recipe, minlength=count)
+        self.linked = np.bincount(self.recipe[work.call[self.run] >= 0], minlength=count)
+
+    def how(self, recipe: int) -> How:
+        """Return how most launches of a recipe are known."""
+        how = self.view.links.activations.how[self.run[self.recipe == recipe]]
+        return How(int(np.bincount(how).argmax()))
+
+    def launched_by(self, recipe: int) -> str:
+        """Return the operator, else the call of the program, that launched most of a recipe's time; empty: unknown."""
+        links, host = self.view.links, self.view.trace.host
+        mine = self.rows[self.which == recipe]
+        operator, caused = links.operator[mine], links.caused[mine]
+        row = np.where(operator >= 0, np.append(links.nesting.rows, 0)[operator], caused)
+        return self._most(np.where(row >= 0, np.append(host.name, -1)[row], -1), mine)
+
+    def nodes(self, recipe: int) -> str:
+        """Return the kernels with most of a recipe's time, with their shares of the sum over lanes."""
+        device, mine = self.view.trace.device, self.rows[self.which == recipe]
+        names, _, of = kinds_of(device.name[mine])
+        spent = np.bincount(of, weights=device.dur[mine])
+        largest = np.argsort(-spent, kind="stable")[:MOST_NODES].tolist()
+        whole = max(1.0, float(spent.sum()))
+        return ", ".join(f"{self.view.trace.names[int(names[i])]} {spent[i] / whole:.0%}" for i in largest)
+
+    def _most(self, name: Ints, rows: Ints) -> str:
+        names, _, of = kinds_of(name)
+        most = int(names[np.bincount(of, weights=self.view.trace.device.dur[rows]).argmax()])
+        return self.view.trace.names[most] if most >= 0 else ""
