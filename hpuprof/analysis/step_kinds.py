@@ -11,6 +11,7 @@ from collections import Counter
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.activations import launch_calls
 from hpuprof.analysis.engine_markers import phase_of
@@ -172,12 +173,13 @@ def steps_per_update(trace: Trace, kinds: list[str]) -> int | None:
     return int(median(often)) if len(often) else None
 
 
-def clusters(launched: Launched, purpose: list[str], windows: Windows) -> tuple[list[Ints], set[int]]:
+def clusters(launched: Launched, purpose: list[str], windows: Windows, lost: Mask) -> tuple[list[Ints], set[int]]:
     """Return the positions of the steps of each kind, and the steps that the recording cut.
 
     Kinds differ in purpose, annotation, counts or device work, and steps without any from those with some. The first
     or last step of a recording may be cut: alone of its kind, and launching less than a kind that recurs (or than any,
-    where nothing marks the step's end), it is one of those.
+    where nothing marks the step's end), it is one of those. A step that `lost` device rows is of the kind that the host
+    shows.
     """
     groups: dict[tuple[str, str, bool], list[int]] = {}
     empty = launched.empty
@@ -189,6 +191,7 @@ def clusters(launched: Launched, purpose: list[str], windows: Windows) -> tuple[
         if what in SPECIAL:
             found.append(steps)
             continue
+        launched = _as_whole(launched, steps[lost[steps]], steps[~lost[steps]])
         for alike in _by_counts(launched, steps):
             found += _by_work(launched, alike)
     cut = set()
@@ -201,6 +204,24 @@ def clusters(launched: Launched, purpose: list[str], windows: Windows) -> tuple[
             found.append(np.sort(np.append(near, border)))
             cut.add(border)
     return sorted(found, key=lambda steps: int(steps[0])), cut
+
+
+def _as_whole(launched: Launched, lost: Ints, whole: Ints) -> Launched:
+    """Give steps that lost device rows those of the whole step that is most alike on the host, and nearest in time."""
+    if not len(lost) or not len(whole):
+        return launched
+    names, nearest = launched.operators.shape[1], np.empty_like(lost)
+    counts = np.column_stack([launched.operators, launched.launches, launched.graph_launches])
+    known, of_whole = np.unique(counts[whole], axis=0, return_inverse=True)
+    asked, of_lost = np.unique(counts[lost], axis=0, return_inverse=True)
+    for i, row in enumerate(asked):
+        like = whole[of_whole.reshape(-1) == int(np.argmin(_distances(known, row, names)))]
+        mine = of_lost.reshape(-1) == i
+        at = np.searchsorted((like[1:] + like[:-1]) // 2, lost[mine])
+        nearest[mine] = like[at]
+    rows, work = launched.rows.copy(), launched.work_ns.copy()
+    rows[lost], work[lost] = rows[nearest], work[nearest]
+    return replace(launched, rows=rows, work_ns=work)
 
 
 def _cut_from(launched: Launched, found: list[Ints], border: int, purpose: list[str], windows: Windows) -> Ints | None:

@@ -249,7 +249,8 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     if missing.lacking.any() and sum(whole[i] for i, reason in enumerate(excluded) if not reason) < FEW:
         # A first step that looks too idle shows more than steps that lost rows; a last one drains the device's queue.
         excluded = ["" if whole[i] and reason == "first" else reason for i, reason in enumerate(excluded)]
-    for i in np.flatnonzero(damaged_steps(missing, timed, np.array([bool(x) for x in excluded]))).tolist():
+    lost = damaged_steps(missing, timed, np.array([bool(x) for x in excluded]))
+    for i in np.flatnonzero(lost).tolist():
         excluded[i] = excluded[i] or LOST
     paused = measure(trace.paused, windows.start, windows.end) > PAUSED_SHARE * (windows.end - windows.start)
     if not paused.all():
@@ -258,7 +259,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     if skew is not None and (apart := (windows.end <= skew.start) | (windows.start >= skew.end)).any():
         for i in np.flatnonzero(~apart).tolist():
             excluded[i] = SKEW
-    found, cut = clusters(seen, purpose, windows)
+    found, cut = clusters(seen, purpose, windows, lost)
     for i in cut:
         excluded[i] = excluded[i] or ("last" if i else "first")
     _mark_behind(trace, launched, windows, completion, found, excluded)

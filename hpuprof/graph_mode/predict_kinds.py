@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from hpuprof.analysis.integrity import LOST
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_kinds import CAPTURE, StepKind
@@ -16,9 +17,16 @@ from hpuprof.model.prediction import Prediction
 
 
 def judged_kinds(view: RankView) -> list[StepKind]:
-    """Return the kinds with a prediction: that of the used steps first, then those that hold enough of the time."""
-    first, *others = view.steps.kinds
-    return [first, *(k for k in others if not k.special and view.steps.share(k) >= MATTERS)]
+    """Return the kinds with a prediction: that of the used steps first, then those that hold enough of the time.
+
+    Steps that lost device rows give none.
+    """
+    steps, (first, *others) = view.steps, view.steps.kinds
+
+    def whole(kind: StepKind) -> bool:
+        return all(steps.excluded[i] != LOST for i in kind.shown.tolist())
+
+    return [first, *(k for k in others if not k.special and steps.share(k) >= MATTERS and whole(k))]
 
 
 def predict_kinds(

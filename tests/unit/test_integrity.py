@@ -82,6 +82,39 @@ def test_steps_that_lack_rows_are_left_out_and_the_others_answer(keep, lost, tmp
     assert [r.remedy for r in report.data.plan if r.order == 1] == [r.remedy for r in whole.data.plan if r.order == 1]
 
 
+def test_steps_that_lost_their_rows_are_of_the_kind_that_the_host_shows(tmp_path):
+    report = analyzed(program(10, keep=lambda step, i: step not in (4, 5, 6)), tmp_path)
+    assert [(k.steps, k.typical) for k in report.data.step_kinds] == [(10, 5)]
+    assert report.graph_mode.mix is None
+    assert "Kind of step" not in report.headline.sentence
+
+
+@pytest.mark.parametrize("lost", [(), (5, 6), (4, 5, 6)])
+def test_a_lost_row_changes_no_kind_of_steps_that_launch_more(lost, tmp_path):
+    """Each fourth step launches the same as the others, with kernels ten times as long."""
+    out = TraceBuilder()
+    for step in range(12):
+        out.step(step, 1000.0 * step, 1000)
+        for i in range(8):
+            begin = 1000.0 * step + 100 * i
+            out.host("aten::mm", begin, 15).kernel("gemm", begin + 18, 5 if step % 4 else 50, launch=begin + 3)
+            if step in lost:
+                out.events.pop()
+    kinds = analyzed(out, tmp_path).data.step_kinds
+    assert [k.device_work_ns for k in kinds] == [40_000, 400_000]
+    assert kinds[0].steps + kinds[1].steps == 12
+
+
+def test_a_kind_of_which_all_steps_lost_their_rows_has_no_verdict(tmp_path):
+    out = program(12, keep=lambda step, i: step % 4 != 2)
+    for event in list(out.events):
+        if event["name"] == "aten::mm" and int(event["ts"] // 1000) % 4 == 2:
+            event["name"] = "aten::bmm"
+    report = analyzed(out, tmp_path)
+    assert [(k.steps, k.typical, k.verdict) for k in report.data.step_kinds[1:]] == [(3, 0, None)]
+    assert report.graph_mode.mix is None
+
+
 def test_where_all_steps_lack_a_few_rows_they_are_judged_with_the_caveat(tmp_path):
     report = analyzed(program(keep=lambda step, i: i != 11), tmp_path)
     assert codes(report) == {"HP154"}
@@ -195,6 +228,22 @@ def test_graph_replays_recorded_now_and_then_are_named(tmp_path):
     assert "36 of 40 launches have no device rows" in report.headline.sentence
     assert [s.step for s in report.data.steps if s.used] == [5, 15, 25, 35]
     assert report.metrics["device_busy_fraction"].value == pytest.approx(0.88, abs=0.01)
+
+
+def test_rare_whole_replays_answer_though_they_hold_little_of_the_time(tmp_path):
+    """Each twentieth of 100 replays has its rows, as under a buffer that overflows."""
+    out = TraceBuilder()
+    for step in range(100):
+        at = 1000.0 * step
+        out.annotation(f"step[DECODE bs=32 g_sqsk={5000 + step}]", at, 990)
+        out.host("hipGraphLaunch", at + 10, 20, cat="cuda_runtime", correlation=step + 1)
+        for i in range(20 if step % 20 == 10 else 0):
+            out.device("gemm", at + 40 + 45 * i, 44, correlation=step + 1)
+    report = analyzed(out, tmp_path)
+    assert codes(report) == {"HP154"}
+    assert "95 of 100 launches have no device rows" in report.headline.sentence
+    assert [s.step for s in report.data.steps if s.used] == [10, 30, 50, 70, 90]
+    assert report.headline.bound == "device"
 
 
 def test_graphs_of_several_sizes_that_repeat_are_whole(tmp_path):
