@@ -58,21 +58,22 @@ def decide_by_kind(main: Sequence[RankPartial]) -> ByKind:
 
 
 def _mix(lead: _Kinds, decided: dict[KindKey, Decision]) -> tuple[Interval | None, float | None]:
-    """Return the speed-up of all decided kinds, and their share of the time; None for a single one.
+    """Return the speed-up of all decided kinds and their share of the time; None for one, or where none gains.
 
     Samples of kinds are aligned: each is one draw of the machine's and the profiler's costs.
     """
-    now, then, fraction = 0.0, np.zeros(1), 0.0
+    now, then, fraction, paying = 0.0, np.zeros(1), 0.0, False
     known = {key: d for key, d in decided.items() if d.speedup is not None and d.answer.base_step_ns}
     if len(known) < 2 or lead.used not in known:
         return None, None
     for key, decision in known.items():
         row, base, gain = lead.rows[key], decision.answer.base_step_ns or 0.0, decision.speedup
         pays = decision.answer.verdict != "no" and gain is not None and float(median(gain)) > 1.0
+        paying |= pays
         now += row.steps * base
         then = then + row.steps * base / (gain if gain is not None and pays else np.ones(1))
         fraction += row.time_fraction
-    mix = interval(now / then)
+    mix = interval(now / then) if paying else None
     return mix, fraction if mix else None
 
 

@@ -394,7 +394,7 @@ class GraphMode(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="Speed-up of all kinds of steps together, each kind with its recommended option if that is "
             "faster: the sum over kinds of steps x step time now, over the same sum with graphs. None for a single "
-            "kind."
+            "kind, and where graphs are faster for none."
         ),
     ] = None
     mix_fraction: Annotated[

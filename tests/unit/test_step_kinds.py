@@ -187,6 +187,21 @@ def test_each_kind_has_its_verdict_and_the_mix_lies_between(tmp_path: Path):
     assert decode.kind in report.headline.sentence and prefill.kind in report.headline.sentence  # noqa: PT018
 
 
+def test_kinds_that_graphs_make_no_faster_have_no_joint_gain(tmp_path: Path):
+    b, at = TraceBuilder(), 0.0
+    for i in range(24):
+        wall, kernel = (900, 29.0) if i % 6 == 4 else (300, 9.5)
+        b.step(i, at, wall)
+        for j in range(30):
+            b.host(f"aten::op{j % 6}", at + 4 + j, 0.7)
+            b.kernel("gemm", at + 8 + kernel * j, kernel - 0.1, launch=at + 4.1 + j, call_dur=0.4)
+        b.host("cudaStreamSynchronize", at + 40, wall - 45, cat="cuda_runtime")
+        at += wall
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"))
+    assert [k.verdict for k in report.data.step_kinds] == ["no", "no"]
+    assert (report.graph_mode.mix, report.graph_mode.mix_fraction) == (None, None)
+
+
 def test_what_the_recorder_timed_is_the_mean_of_the_kinds(tmp_path: Path):
     b = mixed()
     b.header["hpuprof"] = {"window_kind": "sync", "unprofiled": {"step_ns": 350_000, "spread_ns": 0}}
