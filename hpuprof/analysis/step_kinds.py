@@ -45,17 +45,18 @@ _MOST_KINDS = 16
 
 
 class StepKind(Struct, frozen=True, eq=False):
-    """One kind of step; `steps` and `typical` are positions of its steps, ascending."""
+    """One kind of step; `steps`, `typical` and `whole` are positions of its steps, ascending."""
 
     name: str
     steps: Ints
     typical: Ints  # those that enter medians
+    whole: Ints  # those that lost no device rows
     special: bool  # compiling, capturing or validating
 
     @property
     def shown(self) -> Ints:
-        """Its typical steps; all of them where none is."""
-        return self.typical if len(self.typical) else self.steps
+        """Its typical steps; the whole ones where none is, then all."""
+        return next((some for some in (self.typical, self.whole) if len(some)), self.steps)
 
 
 class Launched(Struct, frozen=True, eq=False):

@@ -15,7 +15,16 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.analysis.integrity import FEW, LOST, NOTHING_MISSING, Missing, damaged_steps, rows_end, whole_steps
+from hpuprof.analysis.integrity import (
+    FEW,
+    LOST,
+    NOTHING_MISSING,
+    TOLERATED,
+    Missing,
+    damaged_steps,
+    rows_end,
+    whole_steps,
+)
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.recording_ends import (
     PAUSED,
@@ -244,6 +253,10 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     purpose = purposes(trace, windows, seen, special)
     excluded = [_REASONS.get(p, "warm-up" if sets_up[i] else "") for i, p in enumerate(purpose)]
     _mark_borders(trace, windows, excluded)
+    paused = measure(trace.paused, windows.start, windows.end) > PAUSED_SHARE * (windows.end - windows.start)
+    if not paused.all():
+        for i in np.flatnonzero(paused).tolist():
+            excluded[i] = excluded[i] or PAUSED
     timed = Intervals(windows.start, windows.end)
     whole = whole_steps(missing, timed)
     if missing.lacking.any() and sum(whole[i] for i, reason in enumerate(excluded) if not reason) < FEW:
@@ -252,14 +265,10 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     lost = damaged_steps(missing, timed, np.array([bool(x) for x in excluded]))
     for i in np.flatnonzero(lost).tolist():
         excluded[i] = excluded[i] or LOST
-    paused = measure(trace.paused, windows.start, windows.end) > PAUSED_SHARE * (windows.end - windows.start)
-    if not paused.all():
-        for i in np.flatnonzero(paused).tolist():
-            excluded[i] = excluded[i] or PAUSED
     if skew is not None and (apart := (windows.end <= skew.start) | (windows.start >= skew.end)).any():
         for i in np.flatnonzero(~apart).tolist():
             excluded[i] = SKEW
-    found, cut = clusters(seen, purpose, windows, lost)
+    found, cut = clusters(seen, purpose, windows, missing.shares(timed) > TOLERATED[1])
     for i in cut:
         excluded[i] = excluded[i] or ("last" if i else "first")
     _mark_behind(trace, launched, windows, completion, found, excluded)
@@ -268,7 +277,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         _mark_warm_up(wall, excluded, steps)
         _mark_outliers(wall, excluded, steps)
         typical = steps[[not excluded[i] for i in steps.tolist()]]
-        kinds.append(StepKind(name, steps, typical, purpose[int(steps[0])] in SPECIAL))
+        kinds.append(StepKind(name, steps, typical, steps[~lost[steps]], purpose[int(steps[0])] in SPECIAL))
     kinds = _in_order(kinds, wall)
     lead = kinds[0]
     for kind in kinds[1:]:

@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from hpuprof.analysis.integrity import LOST
 from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_kinds import CAPTURE, StepKind
@@ -21,12 +20,8 @@ def judged_kinds(view: RankView) -> list[StepKind]:
 
     Steps that lost device rows give none.
     """
-    steps, (first, *others) = view.steps, view.steps.kinds
-
-    def whole(kind: StepKind) -> bool:
-        return all(steps.excluded[i] != LOST for i in kind.shown.tolist())
-
-    return [first, *(k for k in others if not k.special and steps.share(k) >= MATTERS and whole(k))]
+    first, *others = view.steps.kinds
+    return [first, *(k for k in others if not k.special and len(k.whole) and view.steps.share(k) >= MATTERS)]
 
 
 def predict_kinds(

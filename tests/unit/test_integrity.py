@@ -172,6 +172,16 @@ def test_one_whole_step_is_judged_rather_than_two_of_which_one_lost_a_fifth(tmp_
     assert report.metrics["device_busy_fraction"].value == pytest.approx(0.96, abs=0.01)
 
 
+def test_a_step_that_the_profiler_held_up_is_no_better_than_one_that_lost_a_few_rows(tmp_path):
+    out = program(steps=3, keep=lambda step, i: step != 1 or i not in (7, 20))
+    out.host("Activity Buffer Request", 400, 200, cat="overhead", thread=(-1, 0))
+    out.host("cudaLaunchKernel", 401, 198, cat="cuda_runtime")
+    out.host("Activity Buffer Request", 2400, 200, cat="overhead", thread=(-1, 0))
+    out.host("cudaLaunchKernel", 2401, 198, cat="cuda_runtime")
+    report = analyzed(out, tmp_path)
+    assert [s.step for s in report.data.steps if s.used] == [1]
+
+
 def test_the_first_step_is_judged_where_all_others_lost_rows(tmp_path):
     report = analyzed(program(steps=5, keep=lambda step, i: step == 0 or i < 20), tmp_path)
     assert left_out(report) == [1, 2, 3]
