@@ -57,7 +57,7 @@ def degenerate(view: RankView) -> list[Trouble]:
     - HP106: device rows in fewer than half of the used steps, or none for a quarter of their launches or their time.
     - HP107: one row holds more than half of the used steps' device time (more than 90 % for a single step).
     - HP108: a quarter of the graph launches in the used steps lack device rows.
-    - HP153: the host waits for a device that shows no work behind graph launches.
+    - HP153: the host waits for a device that shows no work behind launches.
     - HP156: rows of one stream overlap.
     - HP158: rows come behind the steps that launched them.
     - HP159: the program did nothing.
@@ -129,22 +129,22 @@ def _lost_rows(view: RankView) -> list[Trouble]:
     if all_of >= MIN_LAUNCHES and lost > limit * all_of:
         found.append(Trouble("HP106", lost, f"device rows for {all_of - lost} of {all_of} launches in the used steps"))
     silent = int((missing.shares(windows) >= 1.0).sum()) if len(missing.silent) else 0
+    longest = duration(int(missing.silent.dur.max(initial=0)))
+    waits = f"the host waits for a device that shows no work for up to {longest}, behind launches"
     if silent and not found:
-        longest = duration(int((missing.silent.end - missing.silent.start).max()))
-        text = f"the host waits for a device that shows no work for up to {longest}, behind graph launches"
-        found.append(Trouble("HP153", silent, text))
+        found.append(Trouble("HP153", silent, waits))
     unseen = _share_of(intersect(view.gaps.by_cause.get(Cause.UNRECORDED, EMPTY), missing.unseen), steps.used_timed())
     if not found and unseen >= UNRECORDED_SHARE:
         text = f"for {unseen:.0%} of the used steps the device shows no rows behind launches"
         found.append(Trouble("HP106", int(missing.lacking.sum()), text))
-    if found or not missing.lacking.any():
+    left, lost = sum(reason == LOST for reason in steps.excluded), int(missing.lacking.sum())
+    if found or not (lost or left):
         return found
-    left = sum(reason == LOST for reason in steps.excluded)
-    lacking = f"{int(missing.lacking.sum()):,} of {len(missing.lacking):,} launches have no device rows"
+    lacking = f"{lost:,} of {len(missing.lacking):,} launches have no device rows" if lost else waits
     where = f"; {left} of {len(steps)} steps left out" if left else ""
     if steps.ends_early:
         where = f"; the {'pass' if steps.single_pass else 'step'} is judged up to the first of them"
-    return [Trouble("HP154", int(missing.lacking.sum()), f"{lacking}{where}")]
+    return [Trouble("HP154", lost or left, f"{lacking}{where}")]
 
 
 def _unrecorded(view: RankView, used: Intervals) -> list[Trouble]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links
 from hpuprof.families import FAMILIES
+from hpuprof.ingest.dialect_activities import waits_for_all, waits_for_others
 from hpuprof.model.arrays import Floats, Ints, Mask, any_of, percentiles, stable_order
 from hpuprof.model.intervals import EMPTY, Intervals, measure, union
 from hpuprof.model.once import once
@@ -40,6 +41,8 @@ _ENOUGH_OF_PASS = 1 / 3
 SILENT_NS, SILENT_SHARE = 500_000, 0.05
 """A wait for a device without work that lasts so long, and this share of its step. Waits return within 0.1 ms of the
 last row; longer ones are the recorder's own, or lost rows. By judgment."""
+_RECUR = 2
+"""One such wait behind launches of no graph may be the system's, or a library's first use of the device."""
 
 NEVER = 1 << 60
 """An instant after all others [ns]."""
@@ -55,6 +58,7 @@ class _Waits(Struct, frozen=True, eq=False):
     begin: Ints
     quiet: Ints  # from when the device shows nothing to do
     end: Ints
+    for_all: Mask  # of a stream or the device, and of nothing else
 
     @classmethod
     def of(cls, trace: Trace) -> _Waits:
@@ -62,12 +66,14 @@ class _Waits(Struct, frozen=True, eq=False):
         host, device = trace.host, trace.device
         waits = np.flatnonzero(host.activity == Activity.SYNC)
         if not len(waits):
-            return cls(waits, waits, waits)
+            return cls(waits, waits, waits, waits > 0)
         waits = waits[np.argsort(host.start[waits], kind="stable")]
         begin, end = host.start[waits], np.maximum.accumulate(host.end[waits])
         real = device.kind != DeviceKind.MARKER
         until = np.maximum.accumulate(np.append(0, device.end[real]))
-        return cls(begin, np.maximum(begin, until[np.searchsorted(device.start[real], end)]), end)
+        for_all = trace.named(waits_for_all)[host.name[waits]] & (host.end[waits] == end)
+        for_all &= not trace.named(waits_for_others)[host.name].any()
+        return cls(begin, np.maximum(begin, until[np.searchsorted(device.start[real], end)]), end, for_all)
 
     @property
     def needless(self) -> Mask:
@@ -79,10 +85,26 @@ class _Waits(Struct, frozen=True, eq=False):
         found: Mask = np.append(self.needless, False)[np.searchsorted(self.begin, when)]
         return found
 
-    def silent_behind(self, launches: Ints) -> Intervals:
-        """Return the ends of needless waits with launches since the wait before them; `launches`: starts, in order."""
-        launched = np.searchsorted(launches, self.begin)
-        silent = (launched > np.append(0, launched[:-1])) & self.needless
+    def silent_behind(self, launches: Ints, graph: Mask, lacking: Mask, least: float) -> Intervals:
+        """Return the ends of needless waits with launches since the wait before them.
+
+        Behind launches of no graph, waits for all of a stream or device count that recur, where no launch lacks rows.
+
+        Args:
+            launches: starts, in order [ns].
+            graph: which of them launch a graph.
+            lacking: which of them lack rows.
+            least: what those behind launches of no graph must take together [ns].
+        """
+
+        def behind(when: Ints) -> Mask:
+            launched = np.searchsorted(when, self.begin)
+            found: Mask = (launched > np.append(0, launched[:-1])) & self.needless
+            return found
+
+        silent, plain = behind(launches[graph]), behind(launches) & ~behind(launches[lacking]) & self.for_all
+        if plain.sum() >= _RECUR and int((self.end - self.quiet)[plain].sum()) > least:
+            silent |= plain
         return Intervals(self.quiet[silent], self.end[silent])
 
 
@@ -92,7 +114,7 @@ class Missing(Struct, frozen=True, eq=False):
     when: Ints  # start of each launch [ns]
     graph: Mask
     lacking: Mask
-    silent: Intervals  # waits for a device that seems idle though graphs were launched, ns
+    silent: Intervals  # waits for a device that seems idle though work was launched, ns
     unseen: Intervals  # when the device may have done what has no rows, ns
 
     @classmethod
@@ -122,9 +144,10 @@ class Missing(Struct, frozen=True, eq=False):
         if (large := np.flatnonzero(graph & (rows >= HOLE_ROWS))).size:
             lacking[large] |= _torn(trace, links.launch, calls[large])
         when = host.start[calls]
-        return cls(
-            when, graph, lacking, waits.silent_behind(when[graph]), _unseen(trace, links.launch, calls, lacking, graph)
-        )
+        # Rows that carry other times say nothing of when the device was idle.
+        time = trace.end_ns - int(steps.min(initial=trace.end_ns)) if overlapping(trace) <= OVERLAPPING else np.inf
+        silent = waits.silent_behind(when, graph, lacking, SILENT_SHARE * time)
+        return cls(when, graph, lacking, silent, _unseen(trace, links.launch, calls, lacking, graph))
 
     def shares(self, windows: Intervals) -> Floats:
         """Return the share of each window's launches that lack rows; of its graph launches, where that is more."""
@@ -173,6 +196,7 @@ def _lost_copies(links: Links, waits: _Waits) -> Ints:
     return calls[lasting]
 
 
+@once
 def overlapping(trace: Trace) -> float:
     """Return the share of device time in which rows of one stream overlap; 0 where several may run on a lane.
 

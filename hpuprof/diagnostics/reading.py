@@ -73,8 +73,8 @@ OF_READING = (
         code="HP153",
         severity="warning",
         title="The host waits for a device without work",
-        cause="A wait for the device or a stream returns when its last row is over. Here it goes on behind launches of "
-        "graphs while the device shows no row: the rows of the replays are lost, and would read as idle time.",
+        cause="A wait for the device or a stream returns when its last row is over. Here it goes on behind launches "
+        "while the device shows no row: rows are lost, most often of graph replays, and would read as idle time.",
         remedy="Record without graphs, or with a newer driver; conclusions about the device are withheld.",
     ),
     Diagnostic(

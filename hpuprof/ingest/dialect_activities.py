@@ -369,3 +369,11 @@ def call_name(name: str) -> str:
 def waits_for_all(name: str) -> bool:
     """Whether a call returns only when all that was launched on a stream or device is done."""
     return _FOR_ALL.search(name) is not None
+
+
+_FOR_OTHERS = re.compile(r"HostFunc|AddCallback|WaitValue|Ipc(?:Open|Get)EventHandle")
+
+
+def waits_for_others(name: str) -> bool:
+    """Whether a call makes a stream wait for code of the host, a value in memory, or another process."""
+    return _FOR_OTHERS.search(name) is not None

@@ -208,7 +208,7 @@ def test_a_device_that_seems_idle_under_a_wait_behind_a_graph_has_lost_its_rows(
     report = analyzed(replayed(steps, 56, shown=3, wait=28_100), tmp_path)
     assert "HP153" in codes(report)
     assert report.headline.bound == "unknown"
-    assert "behind graph launches" in report.headline.sentence
+    assert "behind launches" in report.headline.sentence
     assert not [f for f in report.data.findings if f.code == "HP215"], "nobody is blamed for the wait"
 
 
@@ -222,6 +222,49 @@ def test_a_long_wait_without_a_graph_before_it_is_the_recorders_own(tmp_path):
     out = program()
     out.host("cudaDeviceSynchronize", 8_000, 40_000, cat="cuda_runtime")
     assert not codes(analyzed(out, tmp_path))
+
+
+def waited_for(steps: int, *, idle: float, name: str = "cudaStreamSynchronize", of=lambda step: True) -> TraceBuilder:
+    """Steps of 20 launches that keep the device busy for 0.9 ms, each behind a wait that returns `idle` µs after it."""
+    out, at = TraceBuilder(), 0.0
+    for step in range(steps):
+        late = idle if of(step) else 10
+        out.step(step, at, 950 + late)
+        for i in range(20):
+            out.host("aten::mm", at + 45 * i, 15).kernel("gemm", at + 45 * i + 18, 40, launch=at + 45 * i + 3)
+        out.host(name, at + 905, late + 8, cat="cuda_runtime")
+        at += 950 + late
+    return out.host("aten::item", at, 5)
+
+
+@pytest.mark.parametrize(
+    ("trace", "code"),
+    [
+        (waited_for(8, idle=5_000), "HP153"),
+        (waited_for(8, idle=5_000, name="cudaDeviceSynchronize"), "HP153"),
+        (waited_for(8, idle=5_000, of=lambda step: step in (3, 4)), "HP154"),
+        (waited_for(8, idle=5_000, of=lambda step: step == 3), None),  # the system took the processor away
+        (waited_for(40, idle=600, of=lambda step: step in (5, 20)), None),  # 2.8 % of the time
+        (waited_for(8, idle=450), None),
+        (waited_for(8, idle=5_000, name="cudaEventSynchronize"), None),  # an event of another process
+        (waited_for(8, idle=5_000).host("cudaLaunchHostFunc", 2, 1, cat="cuda_runtime"), None),  # code of the host
+        (waited_for(8, idle=5_000).host("cudaIpcOpenEventHandle", 2, 1, cat="cuda_runtime"), None),
+    ],
+)
+def test_a_wait_for_all_of_an_idle_device_returns_at_once(trace, code, tmp_path):
+    report = analyzed(trace, tmp_path)
+    assert codes(report) == ({code} if code else set())
+    assert ("shows no work for up to 5.00 ms, behind launches" in report.headline.sentence) == bool(code)
+    assert (report.headline.bound == "unknown") == (code == "HP153")
+    assert left_out(report) == ([3, 4] if code == "HP154" else [])
+
+
+def test_a_wait_behind_launches_without_rows_is_no_further_sign(tmp_path):
+    """Of 20 launches of each step two lost their rows, behind which most of the time is open."""
+    out = waited_for(8, idle=5_000)
+    rows = [e for e in out.events if e["cat"] == "kernel"]
+    out.events = [e for e in out.events if not any(e is row for row in rows[18::20] + rows[19::20])]
+    assert codes(analyzed(out, tmp_path)) == {"HP106"}
 
 
 def test_graph_replays_recorded_now_and_then_are_named(tmp_path):
