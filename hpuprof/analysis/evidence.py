@@ -126,7 +126,7 @@ def _lost_rows(view: RankView) -> list[Trouble]:
         text = f"{lost} of {all_of} graph launches show few or none of their device rows"
         found.append(Trouble("HP108", lost, text))
     lost, all_of = missing.counts(windows, graphs=False)
-    if all_of >= MIN_LAUNCHES and lost > limit * all_of:
+    if all_of >= MIN_LAUNCHES and lost > limit * all_of and not missing.steps:
         found.append(Trouble("HP106", lost, f"device rows for {all_of - lost} of {all_of} launches in the used steps"))
     silent = int((missing.shares(windows) >= 1.0).sum()) if len(missing.silent) else 0
     longest = duration(int(missing.silent.dur.max(initial=0)))
@@ -140,7 +140,8 @@ def _lost_rows(view: RankView) -> list[Trouble]:
     left, lost = sum(reason == LOST for reason in steps.excluded), int(missing.lacking.sum())
     if found or not (lost or left):
         return found
-    lacking = f"{lost:,} of {len(missing.lacking):,} launches have no device rows" if lost else waits
+    of = "steps have few or no" if missing.steps else "launches have no"
+    lacking = f"{lost:,} of {len(missing.lacking):,} {of} device rows" if lost else waits
     where = f"; {left} of {len(steps)} steps left out" if left else ""
     if steps.ends_early:
         where = f"; the {'pass' if steps.single_pass else 'step'} is judged up to the first of them"

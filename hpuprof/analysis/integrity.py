@@ -3,7 +3,8 @@
 In whole recordings every launch has its device rows: none of 90,000 launches in 29 public traces lacks them. So a
 launch without rows, a graph launch with few of those that its like shows or with a hole between them, a copy that holds
 the host and has no row, and a host that waits for a device which seems to have nothing to do are lost rows, whichever
-the reason. Steps that lack none are judged, the others left out.
+the reason. Where launches do not name their rows, steps are compared with each other. Steps that lack none are judged,
+the others left out.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ class Missing(Struct, frozen=True, eq=False):
     lacking: Mask
     silent: Intervals  # waits for a device that seems idle though work was launched, ns
     unseen: Intervals  # when the device may have done what has no rows, ns
+    steps: bool = False  # whether steps stand for launches, as these do not show what they launched
 
     @classmethod
     def of(cls, trace: Trace, links: Links, steps: Ints) -> Missing:
@@ -148,6 +150,26 @@ class Missing(Struct, frozen=True, eq=False):
         time = trace.end_ns - int(steps.min(initial=trace.end_ns)) if overlapping(trace) <= OVERLAPPING else np.inf
         silent = waits.silent_behind(when, graph, lacking, SILENT_SHARE * time)
         return cls(when, graph, lacking, silent, _unseen(trace, links.launch, calls, lacking, graph))
+
+    @classmethod
+    def of_steps(cls, trace: Trace, windows: Intervals, alike: list[Ints]) -> Missing:
+        """Find steps that show fewer device rows, and a device less busy, than steps whose host works alike.
+
+        Their rows end early: a device that works up to the end does so behind it, too, as where the host runs ahead.
+        One at either end of the recording may be: the device has not begun yet, or goes on behind it.
+        """
+        device, share = trace.device, 1 - TOLERATED[-1]
+        real = device.kind != DeviceKind.MARKER
+        low, high = (np.searchsorted(device.start[real], at) for at in (windows.start, windows.end))
+        busy = measure(union(device.start, device.end, real), windows.start, windows.end) / np.maximum(windows.dur, 1)
+        over = np.maximum.accumulate(np.append(0, device.end[real]))[high]
+        few = over <= windows.start + share * windows.dur
+        for mine in alike:
+            for shown in (high - low, busy):
+                few[mine] &= shown[mine] < share * percentiles(shown[mine], 90)
+        few[[0, -1]] &= few[[1, -2]] if len(few) > 1 else False
+        none = np.zeros_like(few)
+        return cls(windows.start, none, few, EMPTY, Intervals(windows.start[few], windows.end[few]), steps=True)
 
     def shares(self, windows: Intervals) -> Floats:
         """Return the share of each window's launches that lack rows; of its graph launches, where that is more."""

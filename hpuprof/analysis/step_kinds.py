@@ -71,6 +71,12 @@ class Launched(Struct, frozen=True, eq=False):
     works: Mask  # any device row begins in it
 
     @property
+    def on_host(self) -> Launched:
+        """What the host shows of them."""
+        none = np.zeros_like(self.rows)
+        return replace(self, rows=none, work_ns=none)
+
+    @property
     def empty(self) -> Mask:
         """Steps in which nothing runs or is launched where others hold some, as a marker behind the last step is."""
         holds = self.operators.any(axis=1) | self.totals.any(axis=1)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hpuprof.analysis.activations import launch_calls
 from hpuprof.analysis.integrity import (
     FEW,
     LOST,
@@ -56,6 +57,7 @@ from hpuprof.analysis.step_kinds import (
 from hpuprof.analysis.step_search import LIGHTNING_EVAL, LaunchedWork, Windows, find_windows, marker_rows
 from hpuprof.analysis.window import ONCE as ONE_PASS
 from hpuprof.analysis.window import Window, source_of
+from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Ints, Mask, any_of, median
 from hpuprof.model.intervals import Intervals, measure, union
 from hpuprof.model.schema import Activity, DeviceKind
@@ -258,6 +260,9 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         for i in np.flatnonzero(paused).tolist():
             excluded[i] = excluded[i] or PAUSED
     timed = Intervals(windows.start, windows.end)
+    if not FAMILIES[trace.family].correlated or not len(launch_calls(trace)):
+        alike, _ = clusters(seen.on_host, purpose, windows, np.zeros(len(windows), dtype=bool))
+        missing = Missing.of_steps(trace, timed, alike)
     whole = whole_steps(missing, timed)
     if missing.lacking.any() and sum(whole[i] for i, reason in enumerate(excluded) if not reason) < FEW:
         # A first step that looks too idle shows more than steps that lost rows; a last one drains the device's queue.

@@ -485,6 +485,55 @@ def test_a_wait_behind_a_copy_without_a_row_has_lost_it(shown, code, tmp_path):
     assert codes(analyzed(out, tmp_path)) == code
 
 
+def without_launches(rows: list[int], *, lanes: bool = False) -> TraceBuilder:
+    """Steps of 1 ms with 20 operators, of which the first so many show rows of 40 µs; no row names its launch."""
+    out = TraceBuilder()
+    for step, shown in enumerate(rows):
+        out.step(step, 1000.0 * step, 1000)
+        for i in range(20):
+            begin = 1000.0 * step + 45 * i
+            out.host("aten::mm", begin, 15)
+            if lanes:
+                out.host("LaunchRecipeTask", begin + 3, 5, cat="cuda_runtime")
+            if i < shown:
+                out.lane("gemm", begin + 18, 40) if lanes else out.device("gemm", begin + 18, 40)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("rows", "lost"),
+    [
+        ([20] * 10, []),
+        ([20] * 5 + [0] * 5, [5, 6, 7, 8]),
+        ([0, 20] * 5, [2, 4, 6, 8]),
+        ([0, 0] + [20] * 8, [1]),
+        ([20] * 4 + [12] + [20] * 5, [4]),
+        ([20] * 4 + [16] + [20] * 5, []),  # a step may do a little less
+        ([6] + [20] * 8 + [4], []),  # before the device begins, and while it goes on behind the last step
+    ],
+)
+@pytest.mark.parametrize("lanes", [False, True])
+def test_steps_that_show_few_rows_for_what_their_host_does_have_lost_them(rows, lost, lanes, tmp_path):
+    report = analyzed(without_launches(rows, lanes=lanes), tmp_path)
+    assert left_out(report) == lost
+    assert codes(report) == ({"HP154"} if lost else set())
+    assert report.metrics["device_busy_fraction"].value == pytest.approx(0.8 if 16 not in rows else 0.78, abs=0.002)
+
+
+@pytest.mark.parametrize("every", [2, 6])
+def test_a_device_that_works_up_to_the_end_of_a_step_has_lost_no_rows(every, tmp_path):
+    """The host launches ahead, and waits in each sixth step: few rows begin in the others, the first behind a pause."""
+    out = TraceBuilder()
+    for step in range(24):
+        turn = 800.0 * every * (step // every)
+        at = turn + 100 * (step % every)
+        out.step(step, at, 800 * every - 100 * (every - 1) if step % every == every - 1 else 100)
+        for i in range(20):
+            out.host("aten::mm", at + 4 * i, 3)
+            out.device("gemm", turn + 40 + 37 * (20 * (step % every) + i), 36)
+    assert not codes(analyzed(out, tmp_path))
+
+
 def lost_launches(out: TraceBuilder, folder: Path) -> int:
     trace = read_trace(out.write(folder / "rank0.pt.trace.json"))
     return len(without_rows(link(trace)))
