@@ -155,7 +155,7 @@ def find_windows(trace: Trace, roles: npt.NDArray[np.int8], launched: Ints, work
     training = trace.named(lambda n: n == LIGHTNING_BATCH)
     rows = marker_rows(trace, evaluating)
     # Start to start, batches of a validation within training would hold the training between two validations, too.
-    evaluates = work.mostly_in(trace.host.start[rows], trace.host.end[rows])
+    evaluates = work.marked(trace.host.start[rows], trace.host.end[rows])
     marked = [
         # Our recorder's ProfilerStep# rows are whole batches, start to start, including the last.
         *([_profiler_steps(trace)] if trace.header.get("hpuprof") else []),
@@ -167,7 +167,7 @@ def find_windows(trace: Trace, roles: npt.NDArray[np.int8], launched: Ints, work
     # Shares of empty steps are undefined.
     lasting = [w for w in marked if w is not None and (w.end > w.start).any()]
     for windows in lasting:
-        if work.mostly_in(windows.start, windows.end):
+        if work.marked(windows.start, windows.end):
             return windows
     passes = _passes(trace, roles)
     for inferred in (

@@ -185,15 +185,25 @@ def test_layers_between_an_embedding_and_a_head_are_no_steps(tmp_path, ends, rea
     assert out.reduce(tmp_path).file.step_source == source
 
 
-def test_marks_hold_the_work_though_one_row_outside_takes_longer(tmp_path):
-    """Early ranks wait for the last one to start recording, in a collective before the first step."""
-    out = TraceBuilder().kernel("ncclDevKernel_AllReduce_Sum_f32", 10, 30_000, launch=2)
+@pytest.mark.parametrize(
+    ("mark", "source"),
+    [
+        ("train_batch", "annotation"),
+        ("ProfilerStep#{}", "profiler_step"),
+        ("execute_context_0(0)_generation_32(32)", "engine"),
+    ],
+)
+def test_marks_hold_the_work_though_one_row_outside_takes_longer(tmp_path, mark, source):
+    """Early ranks wait for the last one to start recording, in a collective before the first step; layers are named."""
+    out = TraceBuilder().kernel("ncclDevKernel_AllReduce_Sum_f32", 10, 60_000, launch=2)
     for step in range(6):
-        at = 30_100 + 10_000.0 * step
-        out.annotation("train_batch", at, 9_900)
+        at = 60_100 + 10_000.0 * step
+        out.annotation(mark.format(step), at, 9_900)
         for i in range(8):
             begin = at + 1_000 * i
+            if source != "annotation":
+                out.annotation("decoder_block", begin - 1, 900)
             out.host("aten::mm", begin, 40).kernel("gemm", begin + 45, 500, launch=begin + 5)
     steps = RankView.of(out.trace(tmp_path)).steps
-    assert (steps.source, steps.name, len(steps)) == ("annotation", "train_batch", 6)
+    assert (steps.source, len(steps)) == (source, 6)
     assert steps.used.sum() >= 4
