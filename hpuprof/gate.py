@@ -10,8 +10,8 @@ Grammar (blanks between the parts are optional)::
     unit   = ns us µs ms s min | % | B kB MB GB TB KiB MiB GiB TiB
 
 Times and sizes other than 0 need a unit; a fraction without % is at most 1. Values are compared exactly, not as
-printed. A gate on an unknown value, or on a verdict where hpuprof cannot say, cannot be evaluated: it neither passes
-nor fails.
+printed. A gate on an unknown value, on a change beyond its limit that noise may have made, or on a
+verdict where hpuprof cannot say, cannot be evaluated: it neither passes nor fails.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import TypeVar, get_args
 import msgspec
 
 from hpuprof.comparison.result import Change, Comparison
+from hpuprof.comparison.sentences import STEADY
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.errors import EXIT_GATE, EXIT_INPUT, EXIT_OK, UsageError, did_you_mean
 from hpuprof.model.metrics import BY_NAME, Metric, MetricSpec
@@ -285,5 +286,8 @@ def _worsening(gate: Gate, change: Change | None, metric: Metric) -> GateResult:
             )
         return result(FAILED, share, f"{metric.name} {amount} (noise unknown)")
     if change.low <= 0 <= change.high:
-        return result(PASSED, share, f"{metric.name} {amount}, within noise")
+        # `compare` cannot tell either: a pass would say that nothing got worse by so much.
+        return result(
+            UNKNOWN, share, f"{metric.name} {amount}, but steps vary too much to tell; record {STEADY} or more of each"
+        )
     return result(FAILED, share, f"{metric.name} {amount}, beyond noise")

@@ -6,8 +6,8 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.groups import members
-from hpuprof.model.arrays import Mask
-from hpuprof.model.intervals import Intervals, subtract, union, union_of
+from hpuprof.model.arrays import Ints, Mask
+from hpuprof.model.intervals import Intervals, measure, subtract, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import Bytes8, Trace
 
@@ -60,6 +60,15 @@ def device_time(trace: Trace) -> DeviceTime:
         exposed_dispatch=subtract(dispatch, work),
         engines=dict(sorted(engines.items())),
     )
+
+
+def idle_in(trace: Trace, windows: Intervals, outside: Intervals) -> Ints | None:
+    """Return how long the device was idle in each window outside of some intervals [ns]; None if not traced."""
+    real = trace.device.kind != DeviceKind.MARKER
+    if not real.any():
+        return None
+    other = union_of(union(trace.device.start, trace.device.end, real), outside)
+    return windows.dur - measure(other, windows.start, windows.end)
 
 
 def occupies(kind: Bytes8) -> Mask:

@@ -15,7 +15,8 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.analysis.steps import LEFT_OUT, ONCE, OUTLIER, RECURS, TYPICAL
+from hpuprof.analysis.step_outliers import OUTLIER
+from hpuprof.analysis.steps import LEFT_OUT, ONCE, RECURS, TYPICAL
 from hpuprof.model.arrays import Floats, Ints, Mask, distinct, median
 from hpuprof.model.intervals import Intervals, complement, measure, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind

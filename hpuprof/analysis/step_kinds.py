@@ -249,6 +249,14 @@ def _cut_from(launched: Launched, found: list[Ints], border: int, purpose: list[
     return larger[int(np.argmin(_distances(middle, counts[border], names)))] if larger else None
 
 
+def alike_in_work(launched: Launched, some: Ints, others: Ints) -> bool:
+    """Whether two sets of steps of one kind launch the same, but for a few calls; False where launches are unknown."""
+    size = np.column_stack([launched.totals, launched.work_ns])
+    one, other = median(size[some], axis=0), median(size[others], axis=0)
+    few = np.append(np.full(launched.totals.shape[1], _FEW), 0)
+    return bool(one[-1]) and bool((np.abs(one - other) <= np.maximum(few, _NOISE * np.maximum(one, other))).all())
+
+
 def _by_counts(launched: Launched, steps: Ints) -> list[Ints]:
     """Part steps whose counts differ. Each distinct row joins or founds one: the most frequent, then the earliest."""
     names = launched.operators.shape[1]

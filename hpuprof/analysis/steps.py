@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpuprof.analysis.activations import launch_calls
+from hpuprof.analysis.device_time import idle_in
 from hpuprof.analysis.integrity import (
     FEW,
     LOST,
@@ -54,6 +55,7 @@ from hpuprof.analysis.step_kinds import (
     purposes,
     step_at,
 )
+from hpuprof.analysis.step_outliers import OUTLIER, mark_unusual
 from hpuprof.analysis.step_search import LIGHTNING_EVAL, LaunchedWork, Windows, find_windows, marker_rows
 from hpuprof.analysis.window import ONCE as ONE_PASS
 from hpuprof.analysis.window import Window, source_of
@@ -66,20 +68,8 @@ from hpuprof.model.trace import Trace
 # Limits by judgment; the tests pin the steps of all real traces at hand.
 _COMPILE_SHARE = 0.02
 """Share of a step's wall time: a steady step compiles nothing, and less does not move a median."""
-_WARM_UP_RATIO = 1.5
-"""Times the median of later steps; the first steps of settled runs take less."""
-_WARM_UP_STEPS = 100
-"""More long steps than this in a row are a phase of the run, not its warm-up."""
-_EVEN_SHARE = 0.25
-"""Median absolute deviation over median; only if later steps are this even are the first ones called long."""
-_OUTLIER_MADS = 6.0
-"""Scaled deviations from the median: of normally distributed steps, two in 10^9 lie that far out."""
-_OUTLIER_SHARE = 0.2
-"""An outlier also differs from the median by this share: very even steps have tiny deviations."""
 _BEHIND_SHARE = 0.25
 """Of a step's time: a decode that waits for so much of a prefill's device work is no equal of other decodes."""
-_SCALE_OF_MAD = 1.4826
-"""Scales the median absolute deviation of normally distributed values to their standard deviation."""
 MATTERS = 0.1
 """Share of the time from which a kind matters; by judgment: less changes the whole by less than a tenth."""
 _RECURS = 2
@@ -92,8 +82,8 @@ TYPICAL, STEADY = "typical", "steady"
 """The two populations: steady steps are the typical ones and those that recur."""
 RECURS, ONCE, LEFT_OUT = "recurs", "once", "left out"
 """The standing of a step that is not typical."""
-ANOTHER, OUTLIER, BEHIND = "another kind", "outlier", "behind another"
-"""Reasons for which a step of the loop is not typical; all others leave it out of the loop."""
+ANOTHER, BEHIND = "another kind", "behind another"
+"""Reasons for which a step of the loop is not typical, besides outliers; all others leave it out of the loop."""
 BORDERS = ("first", "last")
 """Reasons for which a step is left out of the loop, although it does what the others do."""
 _REASONS = {CAPTURE: "graph capture", COMPILING: "compiling", VALIDATION: "validation"}
@@ -277,10 +267,10 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     for i in cut:
         excluded[i] = excluded[i] or ("last" if i else "first")
     _mark_behind(trace, launched, windows, completion, found, excluded)
+    fetches = _when(trace, Activity.DATA_LOADER, Activity.LOADER_WAIT)
     kinds = []
     for steps, name in zip(found, names_of(found, purpose, windows, seen.work_ns), strict=True):
-        _mark_warm_up(wall, excluded, steps)
-        _mark_outliers(wall, excluded, steps)
+        mark_unusual(wall, excluded, steps, seen, lambda: idle_in(trace, completion or timed, fetches))
         typical = steps[[not excluded[i] for i in steps.tolist()]]
         kinds.append(StepKind(name, steps, typical, steps[~lost[steps]], purpose[int(steps[0])] in SPECIAL))
     kinds = _in_order(kinds, wall)
@@ -293,7 +283,6 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         excluded[i] = ""
     untypical = not len(lead.typical)
     named = measure(_when(trace, Activity.GARBAGE, Activity.CALLBACK), windows.start, windows.end)
-    fetching = measure(_when(trace, Activity.DATA_LOADER, Activity.LOADER_WAIT), windows.start, windows.end)
     return Steps(
         windows.start,
         windows.end,
@@ -301,7 +290,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         windows.source,
         windows.name,
         excluded,
-        _standing(excluded, kinds, _above(wall, excluded, kinds), named, fetching),
+        _standing(excluded, kinds, _above(wall, excluded, kinds), named, measure(fetches, windows.start, windows.end)),
         untypical,
         tuple(kinds),
         completion,
@@ -389,18 +378,6 @@ def _mark_behind(
             excluded[i] = excluded[i] or BEHIND
 
 
-def _mark_warm_up(wall: Ints, excluded: list[str], steps: Ints) -> None:
-    """Mark leading steps of a kind that take much longer than the median of the later ones."""
-    open_steps = [i for i in steps.tolist() if not excluded[i]]
-    lengths = wall[open_steps]
-    for i in range(min(_WARM_UP_STEPS, len(open_steps) - 3)):
-        rest = lengths[i + 1 :]
-        middle = median(rest)
-        if lengths[i] <= _WARM_UP_RATIO * middle or median(np.abs(rest - middle)) > _EVEN_SHARE * middle:
-            return
-        excluded[open_steps[i]] = "warm-up"
-
-
 def _above(wall: Ints, excluded: list[str], kinds: tuple[StepKind, ...] | list[StepKind]) -> Ints:
     """Return how much longer than a typical step each one took: an outlier than its kind's, others than the lead's."""
     above: Ints = wall - int(median(wall[kinds[0].shown]))
@@ -438,19 +415,6 @@ def _standing(excluded: list[str], kinds: list[StepKind], above: Ints, named: In
         for i, side in zip(mine, sides, strict=True):
             out[i] = RECURS if often[side] >= _RECURS or pauses[i] or by_turns else ONCE
     return out
-
-
-def _mark_outliers(wall: Ints, excluded: list[str], steps: Ints) -> None:
-    open_steps = [i for i in steps.tolist() if not excluded[i]]
-    if len(open_steps) < 4:
-        return
-    values = wall[open_steps].astype(np.float64)
-    middle = float(median(values))
-    mad = _SCALE_OF_MAD * float(median(np.abs(values - middle)))
-    for i in open_steps:
-        distance = abs(float(wall[i]) - middle)
-        if distance > max(_OUTLIER_MADS * mad, _OUTLIER_SHARE * middle):
-            excluded[i] = OUTLIER
 
 
 def compile_intervals(trace: Trace) -> Intervals:

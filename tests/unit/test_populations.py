@@ -11,18 +11,20 @@ from builder import TraceBuilder
 from rank_traces import ALL_REDUCE, comm, header
 
 import hpuprof
-from hpuprof.gate import evaluate_comparison, parse_gates
+from hpuprof.gate import evaluate_comparison, exit_code, parse_gates
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def paused(path: Path, slow: Sequence[int], stall: float, loader: bool = True) -> Path:
-    """Write 30 steps of 10 ms with a launch in each; some begin with a stall [ms], in a loader's row or untraced."""
+def paused(path: Path, slow: Sequence[int], stall: float, row: str = LOADER) -> Path:
+    """Write 30 steps of 10 ms with a launch in each; some begin with a stall [ms], in a row or untraced."""
     rng, builder, start = np.random.default_rng(len(slow)), TraceBuilder(), 0.0
     for i in range(30):
         wait = stall * 1000 if i in slow else 0.0
         wall = 10_000 * (1 + 0.01 * rng.standard_normal()) + wait
         builder.step(i, start, wall - 1)
-        if wait and loader:
-            builder.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start + 1, wait - 2)
+        if wait and row:
+            builder.annotation(row, start + 1, wait - 2)
         builder.host("aten::mm", start + wait + 5, 6000)
         builder.kernel("gemm", start + wait + 20, 5000, launch=start + wait + 7)
         start += wall
@@ -32,7 +34,7 @@ def paused(path: Path, slow: Sequence[int], stall: float, loader: bool = True) -
 @pytest.mark.parametrize("loader", [True, False])
 def test_a_stall_in_every_sixth_step_makes_the_run_slower(tmp_path, loader):
     a = hpuprof.analyze(paused(tmp_path / "a.json", (), 0.0), jobs=1)
-    b = hpuprof.analyze(paused(tmp_path / "b.json", (6, 12, 18, 24), 20.0, loader), jobs=1)
+    b = hpuprof.analyze(paused(tmp_path / "b.json", (6, 12, 18, 24), 20.0, LOADER if loader else ""), jobs=1)
     c = hpuprof.compare(a, b)
     assert c.verdict == "worse"
     assert c.change("step_time_mean").relative == pytest.approx(0.286, abs=0.01)
@@ -54,6 +56,49 @@ def test_a_stall_in_every_sixth_step_makes_the_run_slower(tmp_path, loader):
     assert line.gain_ns == pytest.approx(80e6 / 28, rel=0.02)
     planned = [row for row in b.data.plan if row.order is not None]
     assert [row.before_ns for row in planned[1:]] == pytest.approx([row.after_ns for row in planned[:-1]])
+
+
+@pytest.mark.parametrize(("slow", "stall"), [((14, 28), 60.0), ((10, 20), 20.0)])
+def test_a_gate_does_not_pass_a_mean_that_a_stall_seen_twice_makes_longer(tmp_path, slow, stall):
+    a = hpuprof.analyze(paused(tmp_path / "a.json", (), 0.0), jobs=1)
+    b = hpuprof.analyze(paused(tmp_path / "b.json", slow, stall), jobs=1)
+    c = hpuprof.compare(a, b)
+    gates = evaluate_comparison(parse_gates(["step_time_mean:5%", "step_time_p50:5%"], changes=True), c, b)
+    assert (c.verdict, [g.outcome for g in gates], exit_code(gates)) == ("unknown", ["unknown", "passed"], 3)
+    assert "steps vary too much" in gates[0].text
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+def test_a_stall_in_every_second_step_is_a_pause(tmp_path, begin):
+    """Of half of the steps and one more, the median may be that of the slow ones."""
+    a = hpuprof.analyze(paused(tmp_path / "a.json", (), 0.0), jobs=1)
+    b = hpuprof.analyze(paused(tmp_path / "b.json", range(begin, 29 + begin, 2), 20.0, "gc.collect"), jobs=1)
+    finding = next(f for f in b.findings if f.code == "HP221")
+    assert "14 of 28 steps, every 2 steps, take" in finding.evidence
+    assert "gc.collect" in finding.evidence
+    assert b.metrics["step_time_p50"].value == pytest.approx(10e6, rel=0.02)
+    assert b.metrics["pause_fraction"].value == pytest.approx(0.5, abs=0.01)
+    assert hpuprof.compare(a, b).verdict == "worse"
+    assert b.data.plan[0].remedy == "pauses"
+
+
+@pytest.mark.parametrize("why", ["work", "launches", "loader"])
+def test_every_second_step_that_does_more_or_waits_for_its_worker_is_no_pause(tmp_path, why):
+    b, at = TraceBuilder(), 0.0
+    for i in range(20):
+        more = 600 * (i % 2 == 0)
+        b.step(i, at, 1000 + more)
+        if more and why == "loader":
+            b.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at + 2, more - 4)
+        shift = more if why == "loader" else 0
+        for k in range(10 + 6 * (why == "launches" and more > 0)):
+            begin = at + shift + 90 * k
+            b.host("aten::mm", begin, 60).kernel(
+                "gemm", begin + 20, 60 + more // 10 * (why == "work"), launch=begin + 5
+            )
+        at += 1000 + more
+    part = b.reduce(tmp_path)
+    assert {s.excluded for s in part.steps} <= {"", "first", "last", "another kind"}
 
 
 def test_what_was_left_out_on_one_side_forbids_to_say_no_difference(tmp_path):
