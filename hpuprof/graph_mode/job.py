@@ -191,7 +191,7 @@ def base_of(prediction: Prediction) -> Floats:
 
 
 def pace_of(prediction: Prediction | None) -> float:
-    """Return the time between two batches where data-loader workers set a rank's pace, else 0 [ns]."""
+    """Return the time in which the batches of a step come where data-loader workers set a rank's pace, else 0 [ns]."""
     late = prediction is not None and prediction.waits_for_workers
     return float(median(unpack(prediction.loader_every))) if prediction is not None and late else 0.0
 

@@ -286,7 +286,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         float | None, Meta(description="Probability that data-loader workers set the pace; None: there are none.")
     ] = None
     loader_every: Annotated[
-        bytes, Meta(description="Samples of the time between two of their batches, as `base_samples` [ns].")
+        bytes,
+        Meta(description="Samples of the time in which they deliver the batches of a step, as `base_samples` [ns]."),
     ] = b""
     replays: Annotated[float, Meta(description="Graph launches per step already in the trace.")] = 0.0
     covered: Annotated[float | None, Meta(description="Share of device time in the graph launches of the trace.")] = (

@@ -39,7 +39,7 @@ _TITLE = "Let all ranks keep pace"
 _OCCURRENCE = ("start_ns", "dur_ns")
 """Columns of a row that are recorded times, and no parts of a step."""
 AS_LONG = 0.9
-"""A step of at least this share of the time between two batches of late workers holds their waits; by judgment."""
+"""A step of at least this share of the time in which late workers deliver its batches holds waits; by judgment."""
 LEAST = 0.01
 """Share of the step that an even job must save for a line of the plan."""
 

@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.analysis.steps import Steps
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, union
 from hpuprof.naming import METADATA_KEY
@@ -69,6 +70,17 @@ class Fetches(Struct, frozen=True, eq=False):
         if not inside.any():
             return None
         return cls(waited.start[inside], (waited.end - waited.start)[inside])
+
+    def per_step(self, steps: Steps) -> float:
+        """Return how many batches a used step takes on the mean.
+
+        Counted from one step that fetches to another, as a recording of steps that do not all fetch begins and ends
+        anywhere between two that do.
+        """
+        held_by = np.searchsorted(steps.start, self.start, side="right") - 1
+        found = np.bincount(held_by, minlength=len(steps))[steps.used]
+        fetching = np.flatnonzero(found)
+        return float(found[fetching[0] : fetching[-1]].mean() if len(fetching) > 1 else found.mean())
 
     @property
     def usual(self) -> Ints:
@@ -173,15 +185,15 @@ class Loader(Struct, frozen=True, eq=False):
     """What workers allow, sample by sample; arrays of shape `(samples,)`."""
 
     late: Mask  # samples in which they set the pace
-    every: Floats  # time between two batches [ns]
+    every: Floats  # time in which the batches of a step come [ns]
     waiting: Intervals  # of the host where they set the pace: fetches without the hand-over
     probability: float  # that they set the pace
 
     @classmethod
     def of(cls, view: RankView) -> Loader | None:
-        """Read the workers of a recording; None where there are none."""
+        """Read the workers of a recording; None where the used steps fetch from none."""
         fetches = Fetches.of(view)
-        if fetches is None:
+        if fetches is None or not (batches := fetches.per_step(view.steps)):
             return None
         steps = view.steps
         span = float(steps.end.max() - steps.start.min())
@@ -194,9 +206,10 @@ class Loader(Struct, frozen=True, eq=False):
         start, end = fetches.start[long] + round(taking), (fetches.start + fetches.took)[long]
         mean = span / len(steps.start)
         often = FASTEST**-uniform if queue is None else queue.share(uniform)
+        every = fetches.every(taking)
         return cls(
             late=late,
-            every=np.where(late, fetches.every(taking) or mean, mean * often),
+            every=np.where(late, mean if every is None else every * batches, mean * often),
             waiting=union(start, end),
             probability=probability,
         )

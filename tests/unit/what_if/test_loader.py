@@ -152,6 +152,51 @@ def test_where_workers_set_the_pace_a_batch_comes_once_a_step_and_the_rest_is_wa
     assert 2_800_000 < waits < 4_000_000, "less what taking a batch costs"
 
 
+def fetching(batches, fetch, rest) -> TraceBuilder:
+    """Steps that take some batches each, every one waited for and followed by its part of the work; times in µs."""
+    out, at = TraceBuilder(), 0.0
+    for number, count in enumerate(batches):
+        begin = at
+        for part in range(max(1, count)):
+            waited = fetch * (1 + 0.02 * ((number + part) % 3)) if count else 0
+            if count:
+                out.annotation(FETCH, at, waited)
+            for i in range(10):
+                launch = at + waited + 1 + i * rest / 10
+                out.host("aten::mm", launch, 20).kernel("gemm", launch + 25, 5, launch=launch + 5, call_dur=4)
+            at += waited + rest
+        out.step(number, begin, at - begin)
+    return out
+
+
+@pytest.mark.parametrize("batches", [1, 2, 4])
+def test_steps_that_take_several_batches_are_as_long_as_all_of_them_take_to_come(batches, tmp_path):
+    fetching([batches] * 10, 6000, 4000).write(tmp_path / "t.json")
+    answer = hpuprof.analyze(tmp_path, cache="off").answer
+    assert answer.base.counted.ns == pytest.approx(batches * 10.12e6, rel=0.02)
+    assert answer.lines[0].name == "data_loading"
+    assert answer.lines[0].gain.ns == pytest.approx(0.42 * batches * 10.12e6, rel=0.1)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_steps_that_fetch_seldom_are_paced_by_their_part_of_a_batch(before, tmp_path):
+    """Every third step fetches, wherever the recording begins; the wait makes no other kind of step of it."""
+    batches = [0] * before + [1, 0, 0] * 4
+    loader = Loader.of(RankView.of(fetching(batches, 6000, 60_000).trace(tmp_path)))
+    assert loader.probability > 0.5
+    assert loader.every[loader.late] == pytest.approx(62.04e6, rel=0.001)
+
+
+def test_waits_for_workers_in_every_sixth_step_alone_are_a_pause(tmp_path):
+    fetching([0, 0, 0, 0, 1, 0] * 5, 20_000, 10_000).write(tmp_path / "t.json")
+    answer = hpuprof.analyze(tmp_path, cache="off").answer
+    assert answer.base.counted.ns == pytest.approx(answer.base.recorded_ns, rel=0.02)
+    assert answer.base.counted.ns == pytest.approx(13.3e6, rel=0.05)
+    saved = {fix.name: fix.gain.ns for fix in answer.lines}
+    assert saved["pauses"] == pytest.approx(3.5e6, rel=0.1)
+    assert "data_loading" not in saved
+
+
 def test_where_nobody_waits_batches_come_at_any_rate_that_suffices(tmp_path):
     loader = Loader.of(RankView.of(steps([80] * 8, [9920] * 8).trace(tmp_path)))
     assert not loader.late.any()
