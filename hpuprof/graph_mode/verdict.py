@@ -56,6 +56,7 @@ from hpuprof.what_if.uncertainty import Draws, interval
 WORTH_TRYING: tuple[Verdict, ...] = ("yes", "likely", "not yet", "marginal")
 """Verdicts with an option to try."""
 SURE = 0.9  # yes from this probability of a gain, no from this probability of none
+BEYOND = 0.05  # share of samples above an interval: a reading that is as seldom is not in it
 KEEP_OPTIONS = 24  # more rows than this are not read
 AROUND, UP_TO = 0.02, 0.10
 """A median within 2 % of none and an upper end below 10 % is no gain. By judgment: nothing speaks for one."""
@@ -298,7 +299,8 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
     open_question = lead.base == "profiled" and _would_decide(best.speedup)
     alone = ONE_PASS if first.step_source == ONCE else ONE_STEP
     lacking = alone if job.basis == "one_step" else STEP_TIME if open_question else None
-    if lacking is not STEP_TIME and 1 - SURE < (job.loader_late or 0.0) < words.LATE and 1 - SURE < gain < SURE:
+    doubted = 1 - SURE < (job.loader_late or 0.0) < 1 - BEYOND and 1 - SURE < gain < SURE
+    if lacking is not STEP_TIME and doubted:
         lacking = ONE_FETCH if job.basis == "one_step" else LOADER
     speedup = chosen.speedup
     verdict = "no" if job.reach <= GAIN else _verdict(gain, speedup, blocked=bool(best.blocked_by), lacking=lacking)

@@ -252,24 +252,27 @@ class _Reading(Struct, frozen=True):
         No one waits: the quickest is a hand-over, the excess hiccups. Somebody waits: a batch that comes nearly as soon
         as it is needed is a coincidence, the less likely the shorter the wait.
         """
-        quickest = float(fetches.usual[0])
+        quickest = max(1.0, float(fetches.usual[0]))
         excess = float(fetches.usual.mean()) - quickest
         ratios = float(np.log(FASTEST * SLOWEST))
         usual_excess = HICCUPS * every + SCATTER * quickest
         hiccups = np.exp(-excess / usual_excess) * every / usual_excess
-        kept_up = np.log(FASTEST) / ratios * float(np.interp(quickest, _HAND_OVERS, _PRIOR)) * hiccups
-        below = np.where(quickest > _HAND_OVERS, _PRIOR * _STEP, 0.0)
+        usual = float(np.interp(quickest, _HAND_OVERS, _PRIOR))
+        kept_up = np.log(FASTEST) / ratios * usual * hiccups
+        below = _PRIOR * np.clip(np.log(quickest / _HAND_OVERS), 0.0, _STEP)
         waits = np.maximum(quickest - _HAND_OVERS + excess, 1e-3 * every)
-        evenly = EVEN / ratios * float(below.sum()) * quickest / every * hiccups * np.exp(fetches.steadier())
-        unevenly = (1.0 - EVEN) / ratios * float((below * quickest / waits).sum())
+        evenly = EVEN / ratios * below * quickest / every * hiccups * np.exp(fetches.steadier())
+        unevenly = (1.0 - EVEN) / ratios * below * quickest / waits
+        # Where waits are uneven, the quickest fetch may have found its batch ready.
+        ready = (1.0 - EVEN) / ratios * usual
         if len(fetches.took) == 1:
             # None exceeds it: even waits look like uneven ones. Of several, the longest was left out.
             stalled = STALLED * np.log(FASTEST) / ratios / np.log(STALL[1] / STALL[0])
             kept_up = (1.0 - STALLED) * kept_up / hiccups + stalled
             evenly /= hiccups
-            unevenly = evenly
-        waited = evenly + unevenly
-        # Where waits are uneven, the quickest fetch found its batch ready.
-        usual = float(np.exp((np.log(_HAND_OVERS) * below).sum() / below.sum())) if below.any() else quickest
-        part = evenly / waited if waited else 0.0
-        return cls(float(waited), float(kept_up), float(usual**part * quickest ** (1.0 - part)))
+            unevenly, ready = evenly, 0.0
+        weights = np.append(evenly + unevenly, ready)
+        waited = float(weights[:-1].sum())
+        logs = np.log(np.append(_HAND_OVERS, quickest))
+        taking = float(np.exp(np.average(logs, weights=weights))) if waited else quickest
+        return cls(waited, float(kept_up), taking)

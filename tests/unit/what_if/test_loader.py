@@ -288,6 +288,43 @@ def test_no_threshold_turns_the_answer(fetch_ms):
     assert abs(of(fetch_ms * 1e6) - of(fetch_ms * 1.001e6)) < 0.01
 
 
+@given(st.floats(0.02, 50.0))
+@settings(max_examples=60, deadline=None)
+def test_of_a_fetch_of_any_length_no_threshold_turns_the_hand_over(fetch_ms):
+    def of(ns: float) -> float:
+        took = np.full(12, round(ns))
+        return _waited_for(Fetches(np.arange(12) * 60_000_000, took), 60_000_000.0)[1]
+
+    assert of(fetch_ms * 1.001e6) == pytest.approx(of(fetch_ms * 1e6), rel=0.002)
+
+
+@pytest.mark.parametrize("fetch_ms", [4, 6, 10, 20, 40])
+def test_a_constant_fetch_that_no_hand_over_takes_is_a_wait_but_for_a_hand_over(fetch_ms):
+    took = round(fetch_ms * 1e6) + 10_000 * np.arange(12)
+    start = np.cumsum(took + 10_000_000 + 1_000_000 * (np.arange(12) % 2))  # what precedes it varies: no even pace
+    late, taking = _waited_for(Fetches(start, took), fetch_ms * 1e6 + 10.5e6)
+    assert late > 0.5
+    assert HAND_OVER[0] < taking < HAND_OVER[1]
+
+
+def test_verdict_and_plan_follow_the_length_of_a_constant_fetch(tmp_path):
+    """A step of 10 ms besides, the host's: with more workers little more than that is left."""
+    verdicts, lines, saved = [], [], []
+    for fetch in (2000, 4000, 5000, 5100, 5200, 5300, 5400, 5600, 6000, 8000, 10_000):
+        rest = [10_000 + 200 * ((7 * i) % 5 - 2) for i in range(16)]  # what precedes it varies: no even pace
+        took = [fetch * (1 + 0.02 * ((5 * i) % 7 - 3)) for i in range(16)]
+        steps(took, rest, launches=20).write(tmp_path / "t.json")
+        report = hpuprof.analyze(tmp_path / "t.json", cache="off")
+        verdicts.append(report.graph_mode.verdict)
+        priced = {row.remedy: row for row in report.data.plan if row.order}
+        lines.append("graphs" in priced)
+        saved.append(priced["data_loading"].alone_high_ns / 1e3 / fetch if "data_loading" in priced else 0.0)
+    order = ("yes", "likely", "unlikely", "no")
+    assert sorted(verdicts, key=order.index) == verdicts
+    assert lines == [verdict in ("yes", "likely") for verdict in verdicts]
+    assert saved[1:] == pytest.approx([1.18] * len(saved[1:]), rel=0.05), "all of the fetch, and what profiling cost"
+
+
 def test_two_and_three_tenths_of_a_millisecond_are_answered_alike(tmp_path):
     found = []
     for fetch in (200, 300):
