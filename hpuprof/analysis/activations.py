@@ -1,10 +1,9 @@
 """Launches found by order: device rows grouped into activations, and activations joined to calls first in, first out.
 
 Where the writer gives no correlation ids, device rows are grouped into *activations*: the rows of one launch. A queue
-executes launches in order, so the k-th launch made the k-th activation. A recording cuts both sequences at its borders;
-they are aligned so that no activation begins before its launch and as few as possible stay unpaired. Copies in, copies
-out, collectives and recipes are separate queues. A queue with many unpaired entries counts as mismatched and gets no
-launches; one with work that waits while the device is idle is doubted.
+executes launches in order, so the k-th launch made the k-th activation, but for what the recording cut off at its
+borders (`alignment.py`). Copies in, copies out, collectives and recipes are separate queues. A queue with many unpaired
+entries counts as mismatched and gets no launches; one with work that waits while the device is idle is doubted.
 """
 
 from __future__ import annotations
@@ -16,21 +15,20 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.analysis.alignment import align
+from hpuprof.analysis.alignment import IN_VAIN_NS
 from hpuprof.analysis.device_time import occupies
 from hpuprof.analysis.forest import outermost
-from hpuprof.analysis.recipe_launches import find_runs
-from hpuprof.ingest.dialect_activities import copies_to_host, waits_for_all
+from hpuprof.analysis.queues import idle, join
+from hpuprof.analysis.recipe_launches import find_runs, identities
+from hpuprof.ingest.dialect_activities import copies_to_host
 from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of
-from hpuprof.model.intervals import Intervals, complement, contains, measure, union
+from hpuprof.model.intervals import contains, measure, union
 from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Bytes8, Trace
 
 GAP_NS = 50_000
 """A longer pause within a recipe starts a new activation. By judgment: the lanes of one recipe pause less."""
-IN_VAIN_NS = 250_000
-"""Launched work that waits longer than this while the device is idle is doubtful; a launch takes some 10 µs."""
 MAX_ALONE = 0.25
 """A queue with a larger share of unpaired calls or activations is mismatched; by judgment: recordings cut off few."""
 
@@ -55,7 +53,8 @@ class Activations(Struct, frozen=True, eq=False):
     how: Bytes8
     """`How` its launch is known."""
     doubt: Floats
-    """Share of its queue's work that waits while the device is idle, 0 to 1: as likely, its launch is another one."""
+    """Share of its queue's work whose launch may as well be another one, 0 to 1: where another alignment fits as well,
+    or, if order alone joins them, where the work waits while the device is idle."""
     of_row: Rows  # activation of each device row, shape `(device rows,)`; -1: none, as it occupies no engine
 
     def __len__(self) -> int:
@@ -63,8 +62,7 @@ class Activations(Struct, frozen=True, eq=False):
 
     def launched(self) -> Rows:
         """Return the host row that launched each device row, -1 if unknown."""
-        known = np.append(self.call, -1)
-        result: Rows = known[self.of_row]
+        result: Rows = np.append(self.call, -1)[self.of_row]
         return result
 
     def how_known(self) -> Bytes8:
@@ -105,8 +103,9 @@ def find_activations(trace: Trace, launch: Rows) -> Activations:
     if runs is not None:
         made = _launches_around(trace, runs.enqueues)
         of_run = made[np.searchsorted(runs.enqueues, np.maximum(runs.call, 0))]
-        by_recipe = _Queue(_grouped(trace, (runs.rows, runs.number)), np.where(runs.call >= 0, of_run, -1), How.RECIPE)
-        parts.append(by_recipe)
+        group = _grouped(trace, (runs.rows, runs.number))
+        calls_of_runs = np.where(runs.call >= 0, of_run, -1)
+        parts.append(_Queue(group, calls_of_runs, How.RECIPE, doubt=runs.doubt))
         rest[runs.rows] = False
         calls = np.union1d(calls, made)
     work, copies, collectives = _queues(trace, rest)
@@ -168,7 +167,7 @@ class _Queue(Struct, frozen=True, eq=False):
     group: _Group
     calls: Rows
     how: How
-    doubt: float = 0.0
+    doubt: float | Floats = 0.0
 
 
 def _grouped(trace: Trace, numbered: tuple[Rows, Rows], count: int | None = None) -> _Group:
@@ -195,7 +194,7 @@ def _merged(trace: Trace, parts: list[_Queue]) -> Activations:
         np.concatenate([part.group.end for part in parts]),
         call,
         np.where(call >= 0, how, np.int8(How.UNKNOWN)),
-        np.concatenate([np.full(len(part.calls), part.doubt) for part in parts]),
+        np.concatenate([np.broadcast_to(part.doubt, len(part.calls)) for part in parts]),
         of_row,
     )
 
@@ -209,22 +208,8 @@ def _unmatched(trace: Trace, rest: Mask) -> _Queue:
 def _paired(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> _Queue:
     """Join a queue's activations to its calls by order."""
     group = _grouped(trace, numbered)
-    at = align(trace.host.start[called], group.start, _known_from_waits(trace, group, trace.host.start[called]))
-    return _Queue(group, np.where(at >= 0, called[np.maximum(at, 0)], -1) if len(called) else at, How.ORDER)
-
-
-def _known_from_waits(trace: Trace, group: _Group, calls: Ints) -> Ints:
-    """Return what waits tell `align`; `calls`: starts [ns].
-
-    Of a wait during which another thread launches, no one knows whether that work is over at its end.
-    """
-    host = trace.host
-    named = trace.named(waits_for_all)
-    waits = np.flatnonzero((host.activity == Activity.SYNC) & (host.kind == HostKind.RUNTIME) & named[host.name])
-    before = np.searchsorted(calls, host.start[waits])
-    done = np.searchsorted(np.sort(group.end), host.end[waits], side="right")
-    found: Ints = (done - before)[before == np.searchsorted(calls, host.end[waits])]
-    return found
+    calls, doubt = join(trace, called, group.start, group.end)
+    return _Queue(group, calls, How.ORDER, doubt=doubt)
 
 
 def _matched(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> _Queue:
@@ -232,12 +217,23 @@ def _matched(trace: Trace, numbered: tuple[Rows, Rows], called: Rows) -> _Queue:
     queue = _paired(trace, numbered, called)
     paired = np.flatnonzero(queue.calls >= 0)
     most = max(len(queue.calls), len(called))
-    if most - len(paired) > max(1, MAX_ALONE * most):
-        return replace(queue, calls=np.full(len(queue.calls), -1, dtype=np.int64))
+    alone = most - len(paired) - _still_queued(trace, queue, called)
+    if alone > max(1, MAX_ALONE * most):
+        return replace(queue, calls=np.full(len(queue.calls), -1, dtype=np.int64), doubt=0.0)
     start = queue.group.start[paired]
-    begin = np.minimum(trace.host.end[queue.calls[paired]], start)
-    in_vain = measure(_idle(trace), begin, start) > IN_VAIN_NS
-    return replace(queue, doubt=float(in_vain.mean()) if len(paired) else 0.0)
+    begin = np.minimum(np.maximum(trace.host.end[queue.calls[paired]], trace.device.start[:1]), start)
+    in_vain = measure(idle(trace), begin, start) > IN_VAIN_NS
+    return replace(queue, doubt=max(queue.doubt, float(in_vain.mean()))) if len(paired) else queue
+
+
+def _still_queued(trace: Trace, queue: _Queue, called: Rows) -> int:
+    """Return how many of the last calls had no work yet as the recording ended, on a device as far behind the host.
+
+    It was so far behind if it began as much after the last call.
+    """
+    left = len(called) - 1 - int(np.searchsorted(called, queue.calls.max(initial=-1)))
+    behind = int((queue.group.start > trace.host.start[called].max(initial=0)).sum())
+    return left if left <= behind else 0
 
 
 def _queues(trace: Trace, wanted: Mask) -> tuple[Mask, Mask, Mask]:
@@ -257,7 +253,7 @@ def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return rows, rows
-    start, recipe = device.start[rows], device.recipe[rows]
+    start, recipe = device.start[rows], _ran(trace, rows)
     reach = np.maximum.accumulate(device.end[rows])
     cut = np.append([True], (recipe[1:] != recipe[:-1]) | (start[1:] - reach[:-1] > GAP_NS))
     by_recipe = np.cumsum(cut) - 1
@@ -275,6 +271,12 @@ def _segment(trace: Trace, wanted: Mask, expected: int) -> tuple[Rows, Rows]:
     return rows, finer if int(finer[-1]) + 1 <= expected else by_recipe
 
 
+def _ran(trace: Trace, rows: Rows) -> Ints:
+    """Return a number for the recipe of each device row, by id and handle."""
+    named = identities(trace)[rows]
+    return np.where(named >= 0, named, -2 - trace.device.recipe[rows])
+
+
 def _repeats(trace: Trace, rows: Rows, number: Rows, reach: Ints, most: int) -> Mask:
     """Find where an activation consists of several runs of its recipe, back to back.
 
@@ -282,7 +284,7 @@ def _repeats(trace: Trace, rows: Rows, number: Rows, reach: Ints, most: int) -> 
     within one. The finest valid division wins.
     """
     device = trace.device
-    start, recipe = device.start[rows], device.recipe[rows]
+    start, recipe = device.start[rows], _ran(trace, rows)
     _, what = np.unique(
         device.name[rows].astype(np.int64) * len(trace.tracks) + device.track[rows], return_inverse=True
     )
@@ -367,13 +369,6 @@ def read_calls(trace: Trace, calls: Rows) -> Rows:
     around = union(thread_base[host.track[rows]] + host.start[rows], thread_base[host.track[rows]] + host.end[rows])
     found = reading[calls] | contains(around, thread_base[host.track[calls]] + host.start[calls])
     return calls[found] if found.any() else outermost(trace, np.flatnonzero(reading & (host.kind == HostKind.OP)))
-
-
-def _idle(trace: Trace) -> Intervals:
-    """Return when no engine worked, from the first to the last device row."""
-    real = trace.device.kind != DeviceKind.MARKER
-    busy = union(trace.device.start[real], trace.device.end[real])
-    return complement(busy, int(busy.start[0]), int(busy.end[-1])) if len(busy) else busy
 
 
 def collective_calls(trace: Trace) -> Rows:

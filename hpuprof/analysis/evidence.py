@@ -43,8 +43,8 @@ _CONTRADICT_SHARE, _ROUNDED = 0.01, 2_000
 """Share of calls, and ns: a call that begins so long before or after its operator is none of its own (stamps are cut to
 whole microseconds)."""
 DOUBTFUL = 0.1
-"""Share of a queue's work that waits while the device is idle, from which the match by order is doubted; by judgment: a
-few wait for an event of another stream."""
+"""Share of a queue's work with a doubtful launch from which the match is doubted; by judgment: a few wait for an event
+of another stream."""
 FEW_STEPS = 3
 """With fewer used steps the median is an extreme."""
 
@@ -225,12 +225,12 @@ def _about_links(view: RankView) -> list[Trouble]:
     by_order = int((real & (links.how == How.ORDER)).sum())
     if loose:
         found.append(Trouble("HP116", loose, f"{loose:,} of {rows:,} device rows have no launch in the trace"))
-    if by_order:
-        text = f"{by_order:,} of {rows:,} device rows matched to their launch by order"
-        doubt = float(links.activations.doubt.max(initial=0.0))
-        if doubt > DOUBTFUL:
-            text += f"; {doubt:.0%} of one queue's work would have waited while the device was idle"
-        found.append(Trouble("HP190", by_order, text))
+    doubtful = np.append(links.activations.doubt > DOUBTFUL, [False])[links.activations.of_row]
+    unsure = int((real & (links.launch >= 0) & doubtful).sum())
+    if by_order or unsure:
+        said = [f"{by_order:,} of {rows:,} device rows matched to their launch by order"] if by_order else []
+        said += [f"another launch fits {unsure:,} of {rows:,} device rows as well"] if unsure else []
+        found.append(Trouble("HP190", by_order or unsure, "; ".join(said)))
     devices = {trace.tracks[t].pid for t in np.flatnonzero(np.bincount(trace.device.track.compress(real))).tolist()}
     if len(devices) > 1:
         found.append(Trouble("HP117", len(devices), f"device rows of {len(devices)} devices"))

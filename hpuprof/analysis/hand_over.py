@@ -60,7 +60,7 @@ def handed_over(trace: Trace, nesting: Nesting, calls: Ints) -> Ints:
         found[other] = np.where(last >= 0, flushes[np.argsort(host.end[flushes], kind="stable")][last], -1)
         return found
     operators = _computing(trace, nesting)
-    at = align(host.start.take(operators), begins)
+    at = align(host.start.take(operators), begins).at
     apart = abs(len(operators) - len(other)) > max(1, MAX_APART * len(other))
     found[other] = -1 if apart else np.where(at >= 0, np.append(operators, -1)[at], -1)
     return found

@@ -1,7 +1,8 @@
 """Launches known by recipe: call and rows name it, by id and handle, and its k-th enqueue made its k-th run.
 
 Ids are short and collide, a handle names what was compiled (1CatAI/1Cat-vLLM-Gaudi joins rows of Gaudi2 by both); where
-a side has no handle, the id alone counts. Nothing else decides: neither streams nor pauses nor what runs in between.
+all rows or all enqueues of an id have no handle, the id alone counts. Nothing else decides: neither streams nor pauses
+nor what runs in between.
 """
 
 from __future__ import annotations
@@ -9,27 +10,31 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.analysis.alignment import align
 from hpuprof.analysis.forest import in_no_other
-from hpuprof.model.arrays import Ints, Mask, any_of, kinds_of, median
+from hpuprof.analysis.groups import clusters
+from hpuprof.analysis.queues import join
+from hpuprof.model.arrays import Floats, Ints, Mask, any_of, kinds_of, median
+from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
 
 CLOCK_NS = 10_000
 """A row may begin so long before its enqueue: device rows are placed by one offset, sampled when profiling starts, and
 the clocks of four cards of one host differ by up to 6 µs (1CatAI/1Cat-vLLM-Gaudi)."""
-MAX_EARLY = 0.1
-"""A larger share of runs that begin before their enqueue says that the recording cut off runs; by judgment."""
 EVEN = 0.5
 """Share of a recipe's rows that the enqueues must divide, to number its runs by them; by judgment."""
 
 
 class Runs(Struct, frozen=True, eq=False):
-    """Runs of recipes. `rows`: device rows, `number`: run of each; `call`: host row of each run's enqueue, -1: none."""
+    """Runs of recipes. `rows`: device rows, `number`: run of each; `call`: host row of each run's enqueue, -1: none.
+
+    `doubt`: how doubtful each run's enqueue is, 0 to 1.
+    """
 
     rows: Ints
     number: Ints
     call: Ints
+    doubt: Floats
     enqueues: Ints
     """Host rows that name what they enqueue; ascending."""
 
@@ -38,38 +43,82 @@ def find_runs(trace: Trace, wanted: Mask) -> Runs | None:
     """Return the runs of the recipes that both sides name; None without any. `wanted`: device rows to look at."""
     recipes = trace.recipes
     enqueues = _enqueues(trace)
-    if not len(enqueues) or not len(recipes.device):
+    if not len(enqueues) or not len(recipes.device.rows):
         return None
-    at = np.flatnonzero(wanted[recipes.device.rows] & (recipes.device.id >= 0))
-    place = np.searchsorted(recipes.host.rows, enqueues)
-    called_id, called_handle = recipes.host.id[place], recipes.host.handle[place]
-    row_id, row_handle = recipes.device.id[at], recipes.device.handle[at]
-    # An id of which some row or enqueue has no handle.
-    bare = np.zeros(len(recipes.ids), dtype=bool)
-    bare[called_id[called_handle < 0]] = True
-    bare[row_id[row_handle < 0]] = True
+    named = identities(trace)
+    rows = np.flatnonzero(wanted & (named >= 0))
+    key, called = named[rows], _called(trace, enqueues, named)
     handles = len(recipes.handles) + 1
-    called = called_id.astype(np.int64) * handles + np.where(bare[called_id], 0, called_handle + 1)
-    key = row_id.astype(np.int64) * handles + np.where(bare[row_id], 0, row_handle + 1)
+    bare = ~np.isin(np.arange(len(recipes.ids)), called[called % handles > 0] // handles)
+    bare |= ~np.isin(np.arange(len(recipes.ids)), key[key % handles > 0] // handles)
+    key, called = (np.where(bare[of // handles], of - of % handles, of) for of in (key, called))
     known = np.isin(key, called)
-    rows, key = recipes.device.rows[at[known]], key[known]
+    rows, key = rows[known], key[known]
     order = np.argsort(key, kind="stable")  # rows come by start
     rows, key = rows[order], key[order]
     by_key = np.argsort(called, kind="stable")
     keys, first, _ = kinds_of(key)
     count = np.diff(np.append(first, len(key)))
     low, high = (np.searchsorted(called[by_key], keys, side=side) for side in ("left", "right"))
-    numbers, calls, base = np.empty(len(rows), dtype=np.int64), [], 0
+    none = np.empty(0, dtype=np.int64)
+    numbers, calls, doubts, base = np.empty(len(rows), dtype=np.int64), [none], [none], 0
     for i, (begin, size) in enumerate(zip(first.tolist(), count.tolist(), strict=True)):
         mine = rows[begin : begin + size]
         made = enqueues[by_key[low[i] : high[i]]]
         number = _numbers(trace, mine, len(made))
         numbers[begin : begin + size] = number + base
-        starts = trace.device.start[mine[kinds_of(number)[1]]]
-        calls.append(_paired(trace.host.start[made], starts, made))
-        base += len(starts)
-    call = np.concatenate(calls) if calls else np.empty(0, dtype=np.int64)
-    return Runs(rows, numbers, call, enqueues)
+        start = trace.device.start[mine[kinds_of(number)[1]]]
+        end = np.zeros(len(start), dtype=np.int64)
+        np.maximum.at(end, number, trace.device.end[mine])
+        call, doubt = join(trace, made, start, end, CLOCK_NS)
+        calls.append(call)
+        doubts.append(np.full(len(call), doubt))
+        base += len(start)
+    return Runs(rows, numbers, np.concatenate(calls), np.concatenate(doubts), enqueues)
+
+
+@once
+def identities(trace: Trace) -> Ints:
+    """Return a number for the id and handle that each device row names, shape `(device rows,)`; -1: no id.
+
+    Its remainder by the count of handles and one is 0 without a handle. A row without one has that of the row of its id
+    before it, else after it: engines may leave it out for some rows of a recipe.
+    """
+    named, found = trace.recipes.device, np.full(len(trace.device), -1, dtype=np.int64)
+    known = named.id >= 0
+    rows, ids, handle = named.rows[known], named.id[known].astype(np.int64), named.handle[known].astype(np.int64)
+    start = trace.device.start[rows]
+    at, has = np.flatnonzero(handle < 0), np.flatnonzero(handle >= 0)
+    handle[at] = _borrowed((ids[at], start[at]), (ids[has], start[has], handle[has]), later=False)
+    found[rows] = ids * (len(trace.recipes.handles) + 1) + handle + 1
+    return found
+
+
+def _called(trace: Trace, enqueues: Ints, named: Ints) -> Ints:
+    """Return the same number for each enqueue; one without a handle has that of the next row of its id, if any has."""
+    recipes, handles = trace.recipes, len(trace.recipes.handles) + 1
+    place = np.searchsorted(recipes.host.rows, enqueues)
+    ids, handle = recipes.host.id[place].astype(np.int64), recipes.host.handle[place].astype(np.int64)
+    rows, at = np.flatnonzero((named >= 0) & (named % handles > 0)), np.flatnonzero(handle < 0)
+    known = named[rows] // handles, trace.device.start[rows], named[rows] % handles - 1
+    alone = ~np.isin(ids[at], ids[handle >= 0])
+    handle[at] = np.where(alone, -1, _borrowed((ids[at], trace.host.start[enqueues[at]]), known, later=True))
+    found: Ints = ids * handles + handle + 1
+    return found
+
+
+def _borrowed(asked: tuple[Ints, Ints], known: tuple[Ints, Ints, Ints], *, later: bool) -> Ints:
+    """Return the handle known of each id at the next or last instant, else at the other; -1 where none is.
+
+    `asked`: ids and instants; `known`: ids, instants and handles.
+    """
+    order = np.lexsort((known[1], known[0]))
+    ids, when, handle = (np.append(column[order], -1) for column in known)
+    span = max(int(when.max()), int(asked[1].max(initial=0))) + 2
+    at = np.searchsorted(ids[:-1] * span + when[:-1], asked[0] * span + asked[1])
+    first, second = (at, at - 1) if later else (at - 1, at)
+    found = np.where(ids[second] == asked[0], handle[second], -1)
+    return np.where(ids[first] == asked[0], handle[first], found)
 
 
 def _enqueues(trace: Trace) -> Ints:
@@ -88,17 +137,30 @@ def _numbers(trace: Trace, rows: Ints, runs: int) -> Ints:
     """Number the runs of one recipe that its rows, in order of start, belong to.
 
     Rows of a name and lane that the enqueues divide are as many in each run, and the others join the run nearest to
-    them; where few are, a run begins where the sequence of rows does.
+    them; where few are, rows were lost or their lanes change, and kernels count, however many lanes show them.
     """
+    device = trace.device
+    name = device.name[rows].astype(np.int64)
+    found = _by_even_rows(trace, rows, name * len(trace.tracks) + device.track[rows], runs)
+    if found is not None:
+        return found
+    order = np.argsort(name, kind="stable")
+    lanes = clusters(name, device.start[rows], device.end[rows])[3]
+    heads = order[np.cumsum(lanes) - lanes]
+    kernel = np.empty(len(rows), dtype=np.int64)
+    kernel[order] = np.repeat(np.argsort(np.argsort(heads)), lanes)
+    heads = np.sort(heads)
+    found = _by_even_rows(trace, rows[heads], name[heads], runs)
+    return (_by_sequence(trace, rows[heads], runs) if found is None else found)[kernel]
+
+
+def _by_sequence(trace: Trace, rows: Ints, runs: int) -> Ints:
+    """Number runs where the sequence of kernels begins anew; `rows`: the first of each kernel."""
     count, device = len(rows), trace.device
-    what = kinds_of(device.name[rows].astype(np.int64) * len(trace.tracks) + device.track[rows])[2]
-    of_kind = np.bincount(what)
-    even = (of_kind % runs == 0)[what]
-    if even.mean() >= EVEN:
-        return _by_even_rows(trace, rows, what, np.flatnonzero(even), runs)
-    if count % runs == 0:
+    what = kinds_of(device.name[rows])[2]
+    if count % runs == 0 and (np.sort(what.reshape(runs, -1)) == np.sort(what[: count // runs])).all():
         return np.arange(count) // (count // runs)
-    at = np.flatnonzero(what == int(np.argmin(of_kind)))
+    at = np.flatnonzero(what == int(np.argmin(np.bincount(what))))
     length = round(float(median(np.diff(at)))) if len(at) > 1 else count
     # The recording cut the first run, or the last one: where it did, runs are further apart.
     reach = np.maximum.accumulate(device.end[rows])
@@ -110,8 +172,13 @@ def _numbers(trace: Trace, rows: Ints, runs: int) -> Ints:
     return np.cumsum(opens)
 
 
-def _by_even_rows(trace: Trace, rows: Ints, what: Ints, even: Ints, runs: int) -> Ints:
-    """Number runs by the rows at `even`, whose kinds (`what`) have as many in each; other rows join the nearest run."""
+def _by_even_rows(trace: Trace, rows: Ints, what: Ints, runs: int) -> Ints | None:
+    """Number runs by the rows whose kinds (`what`) have as many in each; None if few are. Others join the nearest."""
+    _, _, what = kinds_of(what)
+    chosen = (np.bincount(what) % runs == 0)[what]
+    if chosen.mean() < EVEN:
+        return None
+    even = np.flatnonzero(chosen)
     order = even[np.argsort(what[even], kind="stable")]
     _, first, kind = kinds_of(what[order])
     size = np.diff(np.append(first, len(order)))
@@ -121,16 +188,6 @@ def _by_even_rows(trace: Trace, rows: Ints, what: Ints, even: Ints, runs: int) -
     start, mine = trace.device.start[rows], number[even]
     np.minimum.at(begin, mine, start[even])
     np.maximum.at(end, mine, trace.device.end[rows[even]])
-    rest = np.delete(np.arange(len(rows)), even)
+    rest = np.flatnonzero(~chosen)
     number[rest] = np.searchsorted((begin[1:] + end[:-1]) // 2, start[rest], side="right")
     return number
-
-
-def _paired(enqueued: Ints, started: Ints, calls: Ints) -> Ints:
-    """Return the call of each run, -1 for none: the k-th made the k-th, unless the recording cut some."""
-    if len(enqueued) == len(started):
-        early = started < enqueued - CLOCK_NS
-        if early.mean() <= MAX_EARLY:
-            return np.where(early, -1, calls)
-    at = align(enqueued - CLOCK_NS, started)
-    return np.where(at >= 0, calls[np.maximum(at, 0)], -1)

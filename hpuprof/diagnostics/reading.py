@@ -482,8 +482,10 @@ OF_READING = (
         cause="The writer gives no correlation. Launches and device rows were matched "
         "first in, first out, in separate queues for recipes, copies in, copies out and collectives. A wait for the "
         "device or a stream shows how much of the work was launched before the recording. A queue was excluded where "
-        "this leaves many rows unmatched. Where much of a queue's work waits while the device is idle, its launches "
-        "may be others, and that share stands here. Device time of operators, idle causes and predictions rest on it.",
+        "this leaves many rows unmatched. Launches of one recipe are numbered from the first as well. Launches may be "
+        "others where much of a queue's work waits while the device is idle, and where nothing shows whether the "
+        "recording cut off work at both ends; how many rows that concerns stands here. Device time of operators, idle "
+        "causes and predictions rest on it.",
         remedy="Nothing to do.",
     ),
     Diagnostic(

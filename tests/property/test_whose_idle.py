@@ -14,7 +14,7 @@ from hpuprof.analysis.rank_view import RankView
 from hpuprof.errors import HpuprofError
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.intervals import EMPTY, intersect, subtract, union
-from hpuprof.model.schema import Cause, DeviceKind
+from hpuprof.model.schema import Activity, Cause, DeviceKind
 from hpuprof.model.trace import Trace
 
 OWN = (Cause.DEVICE_LATENCY, Cause.UNRECORDED)
@@ -101,3 +101,44 @@ def test_on_launches_of_all_families(
         b.host("aten::item", host, max(1.0, free - host))
     b.step(0, 0, max(free, host) + 10)
     check(b.trace(tmp_path_factory.mktemp("queue")))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 60), st.integers(0, 20)), min_size=8, max_size=24),
+    st.tuples(st.floats(0, 0.5), st.floats(0.6, 1)),
+    st.booleans(),
+)
+def test_links_of_work_in_flight_are_right_or_doubted(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: list[tuple[int, int, int]],
+    window: tuple[float, float],
+    recipes: bool,
+):
+    """A recording opens and closes while the host is ahead: where several alignments fit, the links are doubted."""
+    program, host, free = [], 0.0, 0.0
+    for pause, length, wait in made:
+        host += pause
+        begin = max(host + 6, free) + wait
+        program.append((host, begin, length))
+        host, free = host + 5, begin + length
+    low, high = (free * share for share in window)
+    b, truth = TraceBuilder().step(0, low, high - low), {}
+    for i, (call, begin, length) in enumerate(program):
+        if low <= call < high:
+            if recipes:
+                b.host("enqueueWithExternalEventsExt", call, 5, cat="hpu_op", recipeId=7, recipeHandle="1")
+            else:
+                b.host("LaunchRecipe", call, 5, cat="privateuse1_runtime")
+        if low <= begin < high:
+            b.lane("gemm", begin, length, **({"recipeId": 7, "recipeHandle": "1"} if recipes else {"recipeId": i + 1}))
+        truth[begin] = call
+    trace = b.trace(tmp_path_factory.mktemp("window"))
+    links = RankView.of(trace).links
+    starts = sorted(begin for begin in truth if low <= begin < high)
+    calls = sorted(call for call in truth.values() if low <= call < high)
+    order = np.flatnonzero(trace.host.activity == Activity.LAUNCH)
+    doubt = np.append(links.activations.doubt, 0.0)[links.activations.of_row]
+    for row, begin in enumerate(starts):
+        if links.launch[row] >= 0 and calls[int(np.searchsorted(order, links.launch[row]))] != truth[begin]:
+            assert doubt[row] > 0, "a wrong link is not doubted"

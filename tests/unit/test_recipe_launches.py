@@ -11,6 +11,7 @@ import pytest
 from builder import TraceBuilder
 
 from hpuprof.analysis.activations import How
+from hpuprof.analysis.evidence import doubts
 from hpuprof.analysis.links import link, linked_share
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.intervals import EMPTY
@@ -95,6 +96,108 @@ def test_the_id_alone_counts_where_a_side_has_no_handle(tmp_path: Path):
         enqueue(b, at, 7, handle)
         run(b, at + 20, 7)
     assert launched(b.trace(tmp_path)) == [(20, 0), (120, 100)]
+
+
+def two_recipes() -> TraceBuilder:
+    """Ten times two recipes with one id, on two streams; the second starts first."""
+    b = TraceBuilder()
+    for at in range(0, 10_000, 1000):
+        enqueue(b, at, 7, "1")
+        enqueue(b, at + 100, 7, "2")
+        run(b, at + 150, 7, "2", tid=7001)
+        run(b, at + 300, 7, "1")
+    return b
+
+
+OF_TWO = [call for at in range(0, 10_000, 1000) for call in ((at + 150, at + 100), (at + 300, at))]
+
+
+def test_a_row_without_a_handle_is_of_the_recipe_before_it(tmp_path: Path):
+    b = two_recipes()
+    run(b, 5600, 7, tid=7002)
+    found = launched(b.trace(tmp_path))
+    assert found == sorted([*OF_TWO, (5600, 5000)])
+
+
+def test_an_enqueue_without_a_handle_is_of_the_recipe_that_runs_next(tmp_path: Path):
+    b = two_recipes()
+    enqueue(b, 20_000, 7)
+    run(b, 20_100, 7, "1")
+    assert launched(b.trace(tmp_path)) == [*OF_TWO, (20_100, 20_000)]
+
+
+@pytest.mark.parametrize(("enqueued", "ran", "every", "first"), [(31, 30, 400, 300), (20, 18, 100, 3000)])
+def test_a_recording_that_stops_early_cuts_off_the_last_runs(
+    tmp_path: Path, enqueued: int, ran: int, every: float, first: float
+):
+    """Far ahead, the host may have been so before the recording as well: the links are doubted."""
+    b = TraceBuilder()
+    for i in range(enqueued):
+        enqueue(b, 100 * i, 7, "1")
+    for i in range(ran):
+        run(b, first + every * i, 7, "1", names="abc")
+    trace = b.trace(tmp_path)
+    assert [call for _, call in launched(trace)] == [100 * (i // 3) for i in range(3 * ran)]
+    view = RankView.of(trace)
+    shown = [found.text for found in doubts(view) if found.code == "HP190"]
+    assert set(view.links.activations.doubt.tolist()) == {1.0}
+    assert shown == [f"another launch fits {3 * ran} of {3 * ran} device rows as well"]
+
+
+@pytest.mark.parametrize("late", [[20 - 0.6 * i for i in range(100)], [8.0] * 80 + [-15.0] * 20])
+def test_clocks_that_drift_apart_leave_the_links_that_they_do_not_contradict(tmp_path: Path, late: list[float]):
+    b = TraceBuilder()
+    for i, offset in enumerate(late):
+        enqueue(b, 1000 * i, 7, "1")
+        run(b, 1000 * i + offset, 7, "1", each=50)
+    found = [call for _, call in launched(b.trace(tmp_path))]
+    assert found == [1000 * i if offset >= -10 else None for i, offset in enumerate(late)]
+
+
+def test_where_an_enqueue_is_lost_its_run_alone_has_none(tmp_path: Path):
+    b = TraceBuilder()
+    for i in range(20):
+        if i != 10:
+            enqueue(b, 1000 * i, 7, "1")
+        run(b, 1000 * i + 20, 7, "1", names="abc")
+    trace = b.trace(tmp_path)
+    assert [call for _, call in launched(trace)] == [1000 * i if i != 10 else None for i in range(20) for _ in "abc"]
+    assert set(link(trace).activations.doubt.tolist()) == {0.55}  # of what is older, each may be of the next
+
+
+def test_runs_in_flight_that_begin_after_the_first_enqueue_are_known_by_their_number(tmp_path: Path):
+    b = TraceBuilder()
+    for i in range(20):
+        run(b, 10 + 150 * i, 7, "1", names="abc")
+        if i < 18:
+            enqueue(b, 100 * i, 7, "1")
+    runs = [None, None, *range(0, 1800, 100)]
+    assert [call for _, call in launched(b.trace(tmp_path))] == [call for call in runs for _ in "abc"]
+
+
+def test_a_kernel_that_lost_some_of_its_lanes_still_counts_once(tmp_path: Path):
+    """One row of 25 is lost, on any lane of any kernel."""
+    b, made = TraceBuilder(), 0
+    for i in range(20):
+        enqueue(b, 100 * i, 7, "1")
+        for k, name in enumerate("abac"):
+            for lane in range(4):
+                made += 1
+                if made % 25:
+                    run(b, 2000 + 100 * i + 20 * k + lane / 10, 7, "1", names=[name], tid=7000 + lane)
+    trace = b.trace(tmp_path)
+    began = (trace.device.start - trace.host.start[0]) // 1000
+    assert [call for _, call in launched(trace)] == ((began - 2000) // 100 * 100).tolist()
+
+
+def test_names_that_repeat_in_other_numbers_are_no_run_each(tmp_path: Path):
+    """Twenty of thirty replays ran: as many rows as two for each enqueue."""
+    b = TraceBuilder()
+    for i in range(30):
+        enqueue(b, 100 * i, 7, "1")
+    for i in range(20):
+        run(b, 3000 + 100 * i, 7, "1", names="abc")
+    assert [call for _, call in launched(b.trace(tmp_path))] == [100 * (i // 3) for i in range(60)]
 
 
 @pytest.mark.parametrize("nothing", [0, "", "0"])
