@@ -336,6 +336,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
             *words.evidence(lead, best.lead, job.base_ns),
             *words.how_joined(job.predictions, job.together_error, together=job.joint is not None),
             *words.out_of_reach(best, ranked),
+            *words.below_busy(lead, best.median_ns),
         ],
         assumptions=words.assumptions(lead, job.graphs.assumption, len(job.predictions)),
         next_measurement=lacking.need if lacking else words.sharpen(lead),

@@ -77,6 +77,18 @@ def from_pace(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Predict
     return f"{verdict.capitalize()}: {pace} ({most}); {refusal.why}{there}."
 
 
+WAIT_LESS = "Part of it is waiting for other ranks inside collectives, taken to go as all of them change alike."
+SIDE_BY_SIDE = "Part of it is work of the device that runs at the same time then."
+
+
+def below_busy(lead: Prediction, step_ns: float) -> list[str]:
+    """Say why a step is shorter than the device's time as recorded; empty where it is not."""
+    if step_ns >= lead.busy_ns:
+        return []
+    why = WAIT_LESS if lead.collectives else SIDE_BY_SIDE
+    return [f"the best option takes less than the device was busy: {why[0].lower()}{why[1:-1]}"]
+
+
 def out_of_reach(best: Candidate, ranked: list[Candidate]) -> list[str]:
     """Say what removing obstacles would gain, where that is a tenth more than what is available now."""
     blocked = [(float(median(c.speedup)), c) for c in ranked if c.blocked_by and not c.key.drops_sync]

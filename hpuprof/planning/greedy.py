@@ -14,6 +14,7 @@ from hpuprof.graph_mode.job import MIN_STEPS, one_step_noise
 from hpuprof.graph_mode.predict import Replay
 from hpuprof.graph_mode.refusals import NO_TRACE
 from hpuprof.graph_mode.verdict import SURE, decide
+from hpuprof.graph_mode.verdict_words import SIDE_BY_SIDE, WAIT_LESS
 from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Interval
@@ -46,8 +47,6 @@ MOST = 6
 """Lines of the plan; what comes after so many changes rests on too many guesses."""
 MOST_PRICED = 24
 """Changes that are priced, those with the highest ceilings."""
-WAIT_LESS = "Part of it is waiting for other ranks inside collectives, taken to go as all of them change alike."
-SIDE_BY_SIDE = "Part of it is work of the device that runs at the same time then."
 FEW = 4
 """Every so many-th sample serves to choose; all of them price what was chosen."""
 

@@ -556,3 +556,19 @@ def test_a_machine_profile_replaces_constants_and_bad_ones_are_refused():
     for change in ({"hpuprof_profile": 2}, *({"constants": [one]} for one in wrong), {"constants": 3}):
         with pytest.raises(ConfigError):
             read_profile(msgspec.json.encode({**good, **change}).decode())
+
+
+@pytest.mark.parametrize(
+    ("busy_ns", "collectives", "why"),
+    [
+        (9e6, True, "waiting for other ranks inside collectives"),
+        (9e6, False, "work of the device that runs at the same time"),
+        (2e6, True, ""),
+    ],
+)
+def test_a_step_shorter_than_the_device_was_busy_says_why(judge, busy_ns, collectives, why):
+    """Graphs take 10 ms to some 5."""
+    answer = judge(prediction(option(1.9, 2.1), busy_ns=busy_ns, collectives=collectives))
+    said = [line for line in answer.evidence if "less than the device was busy" in line]
+    assert len(said) == bool(why)
+    assert all(why in line for line in said)
