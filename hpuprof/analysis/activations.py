@@ -50,6 +50,8 @@ class Activations(Struct, frozen=True, eq=False):
     start: Ints
     end: Ints
     call: Rows  # host row that launched it, -1 if unknown
+    queued: Ints
+    """When that had enqueued it [ns], -1 if unknown: a launch call may outlast the enqueue that it contains."""
     how: Bytes8
     """`How` its launch is known."""
     doubt: Floats
@@ -105,7 +107,7 @@ def find_activations(trace: Trace, launch: Rows) -> Activations:
         of_run = made[np.searchsorted(runs.enqueues, np.maximum(runs.call, 0))]
         group = _grouped(trace, (runs.rows, runs.number))
         calls_of_runs = np.where(runs.call >= 0, of_run, -1)
-        parts.append(_Queue(group, calls_of_runs, How.RECIPE, doubt=runs.doubt))
+        parts.append(_Queue(group, calls_of_runs, How.RECIPE, enqueues=runs.call, doubt=runs.doubt))
         rest[runs.rows] = False
         calls = np.union1d(calls, made)
     work, copies, collectives = _queues(trace, rest)
@@ -167,6 +169,8 @@ class _Queue(Struct, frozen=True, eq=False):
     group: _Group
     calls: Rows
     how: How
+    enqueues: Rows | None = None
+    """Host rows that enqueued them, where others than the calls are known."""
     doubt: float | Floats = 0.0
 
 
@@ -188,11 +192,13 @@ def _merged(trace: Trace, parts: list[_Queue]) -> Activations:
         of_row[part.group.rows] = part.group.number + base
         base += len(part.group.start)
     call = np.concatenate([part.calls for part in parts])
+    enqueue = np.concatenate([part.calls if part.enqueues is None else part.enqueues for part in parts])
     how = np.concatenate([np.full(len(part.calls), int(part.how), dtype=np.int8) for part in parts])
     return Activations(
         np.concatenate([part.group.start for part in parts]),
         np.concatenate([part.group.end for part in parts]),
         call,
+        np.where(enqueue >= 0, np.append(trace.host.end, -1)[enqueue], -1),
         np.where(call >= 0, how, np.int8(How.UNKNOWN)),
         np.concatenate([np.broadcast_to(part.doubt, len(part.calls)) for part in parts]),
         of_row,

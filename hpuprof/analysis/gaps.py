@@ -90,19 +90,19 @@ def host_states(view: RankRows, calls: HostCalls) -> dict[Cause, Intervals]:
 def _queued(view: RankRows) -> tuple[Intervals, Intervals]:
     """Return when launched work had not started, and when a collective waited for other ranks.
 
-    Work is queued from the end of its launch call; between two rows of one launch its rest is. Where a collective that
+    Work is queued from the end of its enqueue; between two rows of one launch its rest is. Where a collective that
     waits for other ranks shows no row, it waits for them once all work that was launched before it is done.
     """
     trace, links = view.trace, view.links
     host, device, work = trace.host, trace.device, links.activations
     known = np.flatnonzero(links.launch >= 0)
-    queued = union(host.end.take(links.launch.take(known)), device.start.take(known))
+    queued = union(links.queued.take(known), device.start.take(known))
     if not FAMILIES[trace.family].engine_lanes:
         return queued, EMPTY
     order = np.flatnonzero(work.call >= 0)
     order = order[np.argsort(host.start.take(work.call.take(order)), kind="stable")]
     done = np.maximum.accumulate(np.append(0, work.end.take(order)))[:-1]
-    begin = np.maximum(done, host.end.take(work.call.take(order)))
+    begin = np.maximum(done, work.queued.take(order))
     waiting = device.kind.take(work.first.take(order)) == DeviceKind.COMMUNICATION
     return queued, union(begin, work.start.take(order), waiting & (begin < work.start.take(order)))
 
@@ -114,7 +114,7 @@ def _handed_over(view: RankRows) -> Intervals:
     rows = np.flatnonzero((handed >= 0) & (handed != work.call))
     handed, calls = handed.take(rows), work.call.take(rows)
     begin = np.minimum(host.end.take(handed), host.start.take(calls))
-    return union(begin, host.end.take(calls))
+    return union(begin, work.queued.take(rows))
 
 
 @once

@@ -33,6 +33,8 @@ def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
     launch = work.call.take(known)
     first_start = np.full(len(host), -1, dtype=np.int64)
     first_start[launch] = work.start.take(known)
+    queued = host.end.copy()
+    queued[launch] = work.queued.take(known)
     chosen = np.zeros(len(host), dtype=bool)
     chosen[calls] = True
     # A thread that launches for the program may wait in the call, and holds up nothing.
@@ -45,7 +47,7 @@ def launch_rows(view: RankView) -> tuple[list[LaunchRow], list[QueuePoint]]:
     def row(name: str, counted: Ints, called: Ints, quick: Mask, *, everything: bool) -> LaunchRow:
         start = first_start.take(called)
         has = start >= 0
-        latency = np.maximum(start.compress(has) - host.end.take(called.compress(has)), 0)
+        latency = np.maximum(start.compress(has) - queued.take(called.compress(has)), 0)
         return LaunchRow(
             call=name,
             count=len(counted),

@@ -50,6 +50,13 @@ class Links(Struct, frozen=True, eq=False, dict=True):
         return np.where(self.how == How.CORRELATION, self.launch, -1)
 
     @cached_property
+    def queued(self) -> NestIndex:
+        """When the launch of each device row had enqueued it [ns], -1 where its launch is unknown."""
+        if self.by_order is None:
+            return np.where(self.launch >= 0, np.append(self.trace.host.end, -1)[self.launch], -1)
+        return np.append(self.by_order.queued, -1)[self.by_order.of_row]
+
+    @cached_property
     def handed(self) -> NestIndex:
         """Host row that handed each activation over, shape `(activations,)`: its launch, unless a thread launches."""
         call = self.activations.call

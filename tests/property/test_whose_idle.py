@@ -26,10 +26,10 @@ def check(trace: Trace) -> int:
     causes = view.gaps.by_cause
     own = [causes.get(cause, EMPTY) for cause in OWN]
     own_ns = sum(each.total_ns for each in own)
-    host, device, links = trace.host, trace.device, view.links
+    device, links = trace.device, view.links
     enqueued = []
     for row in np.flatnonzero(links.launch >= 0).tolist():
-        begin, start = int(host.end[links.launch[row]]), int(device.start[row])
+        begin, start = int(links.queued[row]), int(device.start[row])
         if begin < start and device.kind[row] != DeviceKind.COMMUNICATION:
             enqueued.append((begin, start, row))
     # What waits behind a collective waits for other ranks with it.
@@ -42,7 +42,7 @@ def check(trace: Trace) -> int:
     left = subtract(subtract(subtract(idle, own[0]), own[1]), peers)
     assert not left.total_ns, "idle time beside enqueued work was put down to the host"
     every = np.flatnonzero(links.launch >= 0)
-    queued = union(host.end.take(links.launch.take(every)), device.start.take(every))
+    queued = union(links.queued.take(every), device.start.take(every))
     assert not subtract(own[0], queued).total_ns, "the device was blamed while nothing was enqueued"
     assert own_ns <= view.gaps.idle.total_ns
     return waited

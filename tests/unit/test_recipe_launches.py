@@ -12,6 +12,7 @@ from builder import TraceBuilder
 
 from hpuprof.analysis.activations import How
 from hpuprof.analysis.evidence import doubts
+from hpuprof.analysis.launches import launch_rows
 from hpuprof.analysis.links import link, linked_share
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.intervals import EMPTY
@@ -198,6 +199,24 @@ def test_names_that_repeat_in_other_numbers_are_no_run_each(tmp_path: Path):
     for i in range(20):
         run(b, 3000 + 100 * i, 7, "1", names="abc")
     assert [call for _, call in launched(b.trace(tmp_path))] == [100 * (i // 3) for i in range(60)]
+
+
+@pytest.mark.parametrize("outlasts", [50, 550])
+@pytest.mark.parametrize("thread", [(100, 100), (100, 109)])
+def test_work_is_queued_from_the_end_of_its_enqueue_however_long_the_call_around_it(
+    tmp_path: Path, outlasts: float, thread: tuple[int, int]
+):
+    b = TraceBuilder().steps(8, 2000)
+    for at in range(0, 16_000, 2000):
+        b.host("aten::linear", at + 5, 40)
+        b.host("LaunchRecipe", at + 50, 50 + outlasts, cat="privateuse1_runtime", thread=thread)
+        enqueue(b, at + 60, 7, "1", dur=30)
+        run(b, at + 450, 7, "1", each=801)
+    view = RankView.of(b.trace(tmp_path))
+    assert view.gaps.by_cause[Cause.DEVICE_LATENCY].total_ns == 8 * 360_000
+    handed = view.gaps.by_cause.get(Cause.LAUNCH_THREAD, EMPTY).total_ns
+    assert handed == (8 * 45_000 if thread == (100, 109) else 0)  # from the operator's end to the enqueue's
+    assert {row.latency_p50_ns for row in launch_rows(view)[0] if row.linked} == {360_000}
 
 
 @pytest.mark.parametrize("nothing", [0, "", "0"])
