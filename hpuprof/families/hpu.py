@@ -21,7 +21,7 @@ FAMILY = Family(
         rows=frozenset({"SyncTensorsGraphInternal", "synLaunchWithExternalEvents", "call:synLaunchWithExternalEvents"}),
     ),
     words=Words(
-        launch=r"^synLaunch|^enqueueWithExternalEvents|^LaunchSyncTensorsGraph|^LaunchRecipe|^launch_recipe"
+        launch=r"^synLaunch|^enqueue(?:WithExternalEvents|(?:Recipe|Graph)?(?![A-Za-z]))|^LaunchSyncTensorsGraph|^LaunchRecipe|^launch_recipe"
         r"|^(?:launch|Launch|run)$|^scal_stream_submit|^LazyLaunch",
         graph_launch=r"^ExecuteCachedGraph",
         wait=r"^syn(?:Event|Stream|Device)Synchronize|^synchronize(?:Stream|Event|Device)"

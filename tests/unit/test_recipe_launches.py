@@ -201,6 +201,25 @@ def test_names_that_repeat_in_other_numbers_are_no_run_each(tmp_path: Path):
     assert [call for _, call in launched(b.trace(tmp_path))] == [100 * (i // 3) for i in range(60)]
 
 
+@pytest.mark.parametrize("name", ["enqueue (accel0)", "enqueueRecipe (accel0)", "enqueueGraph"])
+def test_enqueues_have_several_names(tmp_path: Path, name: str):
+    b = TraceBuilder()
+    for at in (0, 100):
+        b.host(name, at, 5, cat="hpu_op", thread=SYNAPSE, recipeId=7, recipeHandle="1")
+        run(b, at + 20, 7, "1")
+    assert launched(b.trace(tmp_path)) == [(20, 0), (120, 100)]
+
+
+@pytest.mark.parametrize("name", ["enqueueMemcpy (accel0)", "enqueueEventRecord (accel0)", "enqueueWaitEvent"])
+def test_what_enqueues_no_recipe_is_no_launch(tmp_path: Path, name: str):
+    b = TraceBuilder()
+    for at in (0, 100):
+        b.host(name, at, 2, cat="hpu_op", thread=SYNAPSE)
+        enqueue(b, at + 10, 7, "1")
+        run(b, at + 20, 7, "1")
+    assert launched(b.trace(tmp_path)) == [(20, 10), (120, 110)]
+
+
 @pytest.mark.parametrize("outlasts", [50, 550])
 @pytest.mark.parametrize("thread", [(100, 100), (100, 109)])
 def test_work_is_queued_from_the_end_of_its_enqueue_however_long_the_call_around_it(
