@@ -6,13 +6,14 @@ import numpy as np
 
 from hpuprof.analysis.activations import How
 from hpuprof.analysis.device_time import occupies
+from hpuprof.analysis.groups import members
 from hpuprof.analysis.integrity import LOST, OVERLAPPING, TOLERATED, overlapping
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.recording_ends import PAUSED, PAUSED_SHARE, closing_wait
 from hpuprof.analysis.steps import Steps
 from hpuprof.families import FAMILIES
-from hpuprof.model.arrays import any_of, median
+from hpuprof.model.arrays import any_of, median, percentiles
 from hpuprof.model.durations import duration
 from hpuprof.model.intervals import EMPTY, Intervals, intersect, measure, subtract, union
 from hpuprof.model.kernel_names import readable
@@ -37,6 +38,8 @@ NO_PASS = 8
 """With so many launches the work is a pass, however long the recording goes on before and after; by judgment."""
 NO_WORK = 0.01
 """Of a pass, that operators and device fill; by judgment: even a small model's pass fills a tenth."""
+LENGTHS_SHARE = 0.05
+"""Of the used steps' device time, what rows without a length would take; by judgment: less changes no bound."""
 OUTSIDE_SHARE = 0.1
 """Of the device's work in no step, above which the steps do not stand for the recording; by judgment."""
 _CONTRADICT_SHARE, _ROUNDED = 0.01, 2_000
@@ -59,6 +62,7 @@ def degenerate(view: RankView) -> list[Trouble]:
     - HP108: a quarter of the graph launches in the used steps lack device rows.
     - HP153: the host waits for a device that shows no work behind launches.
     - HP156: rows of one stream overlap.
+    - HP166: rows have no length whose like takes more than 5 % of the device's time.
     - HP158: rows come behind the steps that launched them.
     - HP159: the program did nothing.
     - HP151: for a quarter of the used steps the device worked on what was launched before the recording.
@@ -96,7 +100,32 @@ def degenerate(view: RankView) -> list[Trouble]:
     lost = [] if any(t.code == "HP106" for t in found) else _lost_rows(view)
     if (share := overlapping(trace)) > OVERLAPPING:
         found.append(Trouble("HP156", 1, f"rows of one stream overlap for {share:.0%} of the device's time"))
+    bare, lacks = _without_length(view)
+    if lacks > LENGTHS_SHARE * total:
+        text = f"{bare:,} device rows have no length; at the median of their names they would take {duration(lacks)}"
+        found.append(Trouble("HP166", bare, text))
     return found + lost + _outside_the_work(view) + _unrecorded(view, used)
+
+
+def _without_length(view: RankView) -> tuple[int, int]:
+    """Return how many rows in the used steps lack their length, and how long rows of their names take in median [ns].
+
+    Rounding to whole microseconds takes it from short rows only: nine tenths of those with one are longer than that.
+    """
+    device, steps, names = view.trace.device, view.steps, view.trace.names
+    inside = np.append(steps.used, False)[steps.holding(device.start, steps.timed)]
+    rows = np.flatnonzero(inside & (device.kind == DeviceKind.COMPUTE))
+    empty = np.zeros(len(names), dtype=bool)
+    empty[device.name[rows[device.dur[rows] == 0]]] = True
+    rows = rows[empty[device.name[rows]]]
+    count, lacks = 0, 0
+    for _, places in members(device.name[rows]):
+        length = device.dur[rows[places]]
+        seen = length[length > 0]
+        if len(seen) and percentiles(seen, 10) > _ROUNDED:
+            count += len(length) - len(seen)
+            lacks += (len(length) - len(seen)) * int(median(seen))
+    return count, lacks
 
 
 def _outside_the_work(view: RankView) -> list[Trouble]:

@@ -288,6 +288,14 @@ OF_READING = (
         remedy="Analyze another run with `--run N`, 1 for the oldest, or give each run its own directory.",
     ),
     Diagnostic(
+        code="HP166",
+        severity="warning",
+        title="Device rows have no length",
+        cause="Other rows of the same names take several microseconds. At their median, those without a length would "
+        "take more than 5 % of the device's time, which reads as idle time.",
+        remedy="Record again, or with another version of the profiler; conclusions about the device are withheld.",
+    ),
+    Diagnostic(
         code="HP171",
         severity="warning",
         title="Several writers wrote one file",

@@ -115,6 +115,7 @@ _UNSOUND: tuple[tuple[str, Reason, str], ...] = (
     ("HP106", "lost_rows", "a trace whose device rows cover the steps"),
     ("HP156", "late_rows", "a trace that carries the times of the device"),
     ("HP153", "lost_rows", "a trace that keeps all device rows"),
+    ("HP166", "lost_rows", "a trace whose device rows have their lengths"),
     ("HP158", "late_rows", "a trace that carries the times of the device"),
     ("HP159", "no_steps", "a trace of steps"),
     ("HP107", "one_row", "a trace of ordinary steps, without the one long row"),

@@ -30,7 +30,7 @@ _WORDS = {
     "mixed": "Mixed",
     "unknown": "Cannot say what bounds the step",
 }
-_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP153", "HP156", "HP158", "HP159", "HP107", "HP151")
+_UNSOUND = ("HP105", "HP126", "HP108", "HP106", "HP153", "HP156", "HP166", "HP158", "HP159", "HP107", "HP151")
 """Reasons to draw no conclusion, the plainest first."""
 _PHASES = {
     "operators_fraction": "forward and other operators",

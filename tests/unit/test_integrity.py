@@ -48,6 +48,7 @@ def codes(report: Report) -> set[str]:
         "HP154",
         "HP155",
         "HP156",
+        "HP166",
     }
 
 
@@ -349,6 +350,21 @@ def test_rows_that_overlap_on_one_stream_carry_other_times(tmp_path):
     assert codes(report) == {"HP156"}
     assert report.headline.bound == "unknown"
     assert "rows of one stream overlap for 76%" in report.headline.sentence
+
+
+@pytest.mark.parametrize(
+    ("length", "every", "lost"),
+    [(20, 3, True), (20, 20, True), (20, 24, False), (3, 3, True), (2, 3, False)],
+)
+def test_rows_without_a_length_that_others_of_their_name_have_allow_no_conclusion(length, every, lost, tmp_path):
+    """What takes a microsecond or two may be rounded to nothing; of 48 rows, two that lack theirs are 4 %."""
+    out = program()
+    for i, row in enumerate(e for e in out.events if e["cat"] == "kernel"):
+        row["dur"] = 0 if i % every == 7 % every else length
+    report = analyzed(out, tmp_path)
+    assert codes(report) == ({"HP166"} if lost else set())
+    assert (report.headline.bound == "unknown") == lost
+    assert (report.graph_mode.verdict == "cannot say") == lost
 
 
 def once_replayed(
