@@ -172,8 +172,9 @@ def _lost_rows(view: RankView) -> list[Trouble]:
     of = "steps have few or no" if missing.steps else "launches have no"
     lacking = f"{lost:,} of {len(missing.lacking):,} {of} device rows" if lost else waits
     where = f"; {left} of {len(steps)} steps left out" if left else ""
-    if steps.ends_early:
-        where = f"; the {'pass' if steps.single_pass else 'step'} is judged up to the first of them"
+    if steps.cut_ns:
+        what = "pass" if steps.single_pass else "step"
+        where = f"; the {what} is judged up to the first of them, without its last {duration(steps.cut_ns)}"
     return [Trouble("HP154", lost or left, f"{lacking}{where}")]
 
 

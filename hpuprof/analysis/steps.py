@@ -105,7 +105,7 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
     missing: Missing = NOTHING_MISSING
     skew: Skew | None = None
     late: int = 0  # steps whose work has rows behind all steps only, while the device idled
-    ends_early: bool = False  # the only step ends where its rows do
+    cut_ns: int = 0  # of the only step, which ends where its rows do
 
     def __len__(self) -> int:
         return len(self.start)
@@ -229,6 +229,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     )
     missing = Missing.of(trace, links, windows.start)
     rows_until = rows_end(missing, int(windows.start[0]), int(windows.end[0])) if len(windows) == 1 else None
+    cut = int(windows.end[0]) - rows_until if rows_until is not None else 0
     if rows_until is not None:
         windows = replace(windows, end=np.array([rows_until], dtype=np.int64))
     skew = start_skew(trace)
@@ -263,8 +264,8 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     if skew is not None and (apart := (windows.end <= skew.start) | (windows.start >= skew.end)).any():
         for i in np.flatnonzero(~apart).tolist():
             excluded[i] = SKEW
-    found, cut = clusters(seen, purpose, windows, missing.shares(timed) > TOLERATED[1])
-    for i in cut:
+    found, borders = clusters(seen, purpose, windows, missing.shares(timed) > TOLERATED[1])
+    for i in borders:
         excluded[i] = excluded[i] or ("last" if i else "first")
     _mark_behind(trace, launched, windows, completion, found, excluded)
     fetches = _when(trace, Activity.DATA_LOADER, Activity.LOADER_WAIT)
@@ -297,7 +298,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         missing,
         skew,
         late_rows(trace, launched, timed, missing.unseen),
-        rows_until is not None,
+        cut,
     )
 
 
