@@ -433,8 +433,8 @@ def neighbors(view: RankView, waiting: Intervals) -> Ints:
     """Return the longest run of consecutive steps that are used, or unused only because they waited for the device.
 
     Those launched as much device work as the used ones, communication that another rank's pause lengthens included, and
-    waited for theirs. A step missing in the middle would take its device work with it. If the host waits every k-th
-    step, take a run of whole periods.
+    waited for theirs. None works on or waits for what a step of another kind launched. A step missing in the middle
+    would take its device work with it. If the host waits every k-th step, take a run of whole periods.
 
     `waiting`: when the host waits for the device.
     """
@@ -452,6 +452,8 @@ def neighbors(view: RankView, waiting: Intervals) -> Ints:
         elsewhere = _launched_elsewhere(view, used | waited)
         waited &= measure(elsewhere, steps.start, steps.end) <= SIMILAR * median(lengths[used])
     fits = used | waited
+    equal = fits & ~_behind_other_kinds(view, SIMILAR * median(lengths[used]))
+    fits = equal if equal.any() else fits
     apart = np.append([True], steps.start[1:] - steps.end[:-1] > SIMILAR * median(lengths[used]))
     run = np.cumsum(apart | ~fits | np.append([True], ~fits[:-1]))
     longest = int(np.argmax(np.bincount(run[fits])))
@@ -459,6 +461,21 @@ def neighbors(view: RankView, waiting: Intervals) -> Ints:
     blocked = measure(waiting, steps.start[found], steps.end[found]) > 0
     periods = found[waited[found]] if waited[found].any() else _recurring(found, blocked)
     return found[(found > periods[0]) & (found <= periods[-1])] if len(periods) > 1 else found
+
+
+def _behind_other_kinds(view: RankView, limit: float) -> Mask:
+    """Mark the steps in whose host time the device worked on what steps of another kind launched, for so long [ns].
+
+    Where the host runs ahead, it waits for a prefill a step later than the device takes.
+    """
+    steps = view.steps
+    kind = next(kind for kind in steps.kinds if steps.used[kind.steps].any())
+    if len(kind.steps) == len(steps):
+        return np.zeros(len(steps), dtype=bool)
+    mine = np.zeros(len(steps), dtype=bool)
+    mine[kind.steps] = True
+    behind: Mask = measure(_launched_elsewhere(view, mine), steps.start, steps.end) > limit
+    return behind
 
 
 def _alike(of_step: Ints, used: Mask) -> Mask:

@@ -151,6 +151,29 @@ def test_a_step_behind_a_prefill_is_no_equal_of_the_others(tmp_path):
     assert model.error < 0.02
 
 
+def test_a_step_that_waits_for_a_prefill_launched_earlier_is_not_simulated_with_the_others(tmp_path):
+    """The host runs a step ahead, and ends each by waiting for the one before: so long that its device time is usual."""
+    out, at, free, done = TraceBuilder(), 0.0, 0.0, [0.0]
+    for i in range(14):
+        prefill = i == 6
+        begin = at
+        for k in range(20):
+            start = max(free, at + 10 + 60 * k)
+            work = 1_800.0 if prefill else 300.0
+            out.host("aten::mm", at + 60 * k, 40).kernel("gemm", start, work, launch=at + 60 * k + 5)
+            free = start + work
+        at += 1_210
+        wait = max(10.0, done[-1] - at)
+        out.host("cudaEventSynchronize", at, wait, cat="cuda_runtime")
+        done.append(free)
+        at += wait + 20
+        out.annotation("prefill 512" if prefill else "decode 4", begin, at - begin - 10)
+    view, model = replayed(out, tmp_path)
+    assert view.steps.excluded[6:8] == ["another kind", ""]
+    assert model.positions.tolist() == [1, 2, 3, 4, 5]
+    assert model.error < 0.02
+
+
 def test_work_from_before_the_recording_that_the_busiest_lane_waits_for_is_no_idle_time(tmp_path):
     """A copy on another lane runs at once; the kernels wait 50 ms for what was launched earlier."""
     out = TraceBuilder().annotation("step[DECODE bs=4]", 0, 1_000)
