@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from hpuprof.analysis.forest import Nesting
-from hpuprof.analysis.groups import members
-from hpuprof.analysis.integrity import SILENT_NS, without_rows
+from hpuprof.analysis.first_use import first_use
+from hpuprof.analysis.integrity import SILENT_NS
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.searching import search_sorted
-from hpuprof.analysis.step_completion import SETTING_UP_NS, creates_context, unrecorded_until
+from hpuprof.analysis.step_completion import unrecorded_until
 from hpuprof.analysis.threads import on_host_path
 from hpuprof.families import FAMILIES
 from hpuprof.ingest.dialect_activities import (
     copies_to_device,
     copies_to_host,
     is_synchronous_call,
-    launches_loaded,
     may_block,
     reads_value,
 )
-from hpuprof.model.arrays import Ints, Mask, among, any_of, distinct, kinds_of, median
+from hpuprof.model.arrays import Ints, Mask, any_of, median
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure, subtract, union, union_of
 from hpuprof.model.schema import BLOCKED_KINDS, Activity, DeviceKind, HostKind, Role
 from hpuprof.model.trace import Trace
@@ -35,15 +31,8 @@ SHORTEST_READ = 10_000
 
 In seven real CUDA traces, reads of the device take 22 µs and more, 99 % of those without a call inside at most 4.2 µs.
 """
-UNLIKE_OTHERS = 20
-"""From so many times the median launch on, a kernel's first launch loads its module; from so many times the median call
-on, an operator's first call sets something up; and the work before a launch is no launching; by judgment."""
-
-
 WAITED = 0.5
 """Share of a call in which the device works from which it waits for that; by judgment."""
-_FEW = 2
-"""Calls of an operator up to which none of them is said to be unlike the others."""
 
 
 class HostTime(Struct, frozen=True, eq=False):
@@ -65,15 +54,15 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
     host = trace.host
     role = roles.take(host.track)
     to_host, to_device, blocking = _copies(trace, links)
-    first_use = setting_up(trace, links)
+    first = first_use(links)
     waiting = {
         "sync": (host.activity == Activity.SYNC) & ~_drawn_twice(trace),
-        "alloc": (host.activity == Activity.ALLOC) & ~first_use,
+        "alloc": (host.activity == Activity.ALLOC) & ~first.rows,
         "join": host.activity == Activity.JOIN,
         "copy": blocking | _blocking_reads(trace),
         "loader": host.activity == Activity.LOADER_WAIT,
     }
-    queue_start, queue_end, queue_role = _full_queue(trace, role, links, ~(waiting["copy"] | first_use))
+    queue_start, queue_end, queue_role = _full_queue(trace, role, links, ~(waiting["copy"] | first.rows))
     path = on_host_path(role)
     found = {kind: union(host.start, host.end, rows & path) for kind, rows in waiting.items()}
     on_path = on_host_path(queue_role)
@@ -98,9 +87,7 @@ def host_time(trace: Trace, roles: npt.NDArray[np.int8], links: Links) -> HostTi
             by_role[which] = subtract(union(host.start, host.end, mine & work), waits), waits
     traced = subtract(union(host.start, host.end, path & work), blocked)
     for_device = waiting["sync"] | waiting["copy"]
-    return HostTime(
-        blocked, exclusive, traced, by_role, to_host, to_device, for_device, first_use, _loads(trace, links)
-    )
+    return HostTime(blocked, exclusive, traced, by_role, to_host, to_device, for_device, first.rows, first.loads)
 
 
 def _copies(trace: Trace, links: Links) -> tuple[Mask, Mask, Mask]:
@@ -140,115 +127,6 @@ def _lost_results(trace: Trace, links: Links) -> Ints:
         return calls[:0]
     working = union(device.start, device.end, device.kind != DeviceKind.MARKER)
     return calls[measure(working, host.start[calls], host.end[calls]) >= WAITED * host.dur[calls]]
-
-
-def setting_up(trace: Trace, links: Links) -> Mask:
-    """Mark host rows that create a context or load a module: by name, and where only place and length tell."""
-    host, launch = trace.host, links.launch
-    rows: Mask = host.activity == Activity.FIRST_USE
-    rows[creates_context(trace)] = True
-    linked = np.flatnonzero(launch >= 0)
-    linked = linked.compress(host.activity.take(launch.take(linked)) == Activity.LAUNCH)
-    firsts = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]
-    calls = np.append(firsts, without_rows(links))  # no one knows what those that lost their rows launched
-    calls = calls[host.dur[calls] >= SETTING_UP_NS]
-    if len(calls) and len(linked):
-        usual = float(median(host.dur[links.launching & (host.activity == Activity.LAUNCH)]))
-        rows[calls[host.dur[calls] >= UNLIKE_OTHERS * usual]] = True
-    rows[_long_first_calls(trace, links.nesting)] = True
-    return rows
-
-
-def _long_first_calls(trace: Trace, nesting: Nesting) -> Ints:
-    """Return the first calls of operators that set something up: a library's handle, a search for algorithms.
-
-    No call shows while they do: the first `aten::cudnn_convolution` of a ResNet-50 takes 5.1 ms, the others 67 µs.
-    Time in calls that copy, wait or allocate is left out, and so are operators that launch nothing: how long those take
-    is a matter of what they compute on.
-    """
-    host = trace.host
-    rows = nesting.rows[nesting.leaves]
-    rows = rows[(host.kind[rows] == HostKind.OP) & (host.activity[rows] == Activity.NONE)]
-    long: Ints = rows[host.dur[rows] >= SETTING_UP_NS]
-    if not len(long):
-        return long
-    rows = rows[among(host.name[rows], distinct(host.name[long]))]
-    rows = rows[np.argsort(host.start[rows], kind="stable")]
-    other = any_of(host.activity, (Activity.ALLOC, Activity.SYNC, Activity.COPY, Activity.COPY_D2H, Activity.COPY_H2D))
-    waits = union(host.start, host.end, other & (host.kind == HostKind.RUNTIME))
-    work = (host.dur[rows] - measure(waits, host.start[rows], host.end[rows])).astype(np.float64)
-    found = [
-        int(rows[mine[0]])
-        for _, mine in members(host.name[rows])
-        if len(mine) > _FEW and work[mine[0]] >= max(SETTING_UP_NS, UNLIKE_OTHERS * float(median(work[mine[1:]])))
-    ]
-    first = np.array(found, dtype=np.int64)
-    launches = np.sort(host.start[host.activity == Activity.LAUNCH])
-    return first[np.searchsorted(launches, host.end[first]) > np.searchsorted(launches, host.start[first])]
-
-
-def _loads(trace: Trace, links: Links) -> Intervals:
-    """Return stretches of 1 ms and more in which an operator compiles or loads what it launches next, and shows no row.
-
-    So it is before first launches of kernels that are loaded as the program runs (TorchScript's fuser: two stretches of
-    146 ms before `fused_...`; Triton, cuBLAS's `nvjet_...`), and in first calls of operators around others (9.7 ms in
-    `aten::_convolution`, which later takes 50 µs). The longest one counts: since the launch before, or in the call.
-    """
-    host = trace.host
-    found = [*_before_loaded_launches(trace, links), *_long_around_others(trace, links.nesting)]
-    start, end = [], []
-    for track, same in members(np.array([track for track, _, _ in found], dtype=np.int64)):
-        mine = np.flatnonzero(host.track == track)
-        edges = np.sort(np.concatenate([host.start[mine], host.end[mine]]))
-        for _, low, high in (found[i] for i in same.tolist()):
-            between = edges[np.searchsorted(edges, low) : np.searchsorted(edges, high, side="right")]
-            longest = int(np.argmax(np.diff(between))) if len(between) > 1 else -1
-            if longest < 0 or between[longest + 1] - between[longest] < SETTING_UP_NS:
-                continue
-            around = mine[(host.start[mine] <= between[longest]) & (host.end[mine] >= between[longest + 1])]
-            if len(around) and host.kind[around[-1]] == HostKind.OP:
-                start.append(int(between[longest]))
-                end.append(int(between[longest + 1]))
-    return union(np.array(start, dtype=np.int64), np.array(end, dtype=np.int64))
-
-
-def _before_loaded_launches(trace: Trace, links: Links) -> Iterator[tuple[int, int, int]]:
-    """Yield the track and the time from the launch before to each first launch of a kernel that was loaded [ns]."""
-    host, launch = trace.host, links.launch
-    named = trace.named(launches_loaded)
-    linked = np.flatnonzero(launch >= 0)
-    if not named.any() or not len(linked):
-        return
-    linked = linked[np.argsort(launch[linked], kind="stable")]
-    firsts = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]
-    firsts = firsts[named[host.name[firsts]]]
-    for track, calls in members(host.track[firsts]):
-        launches = host.start[(host.track == track) & (host.activity == Activity.LAUNCH)]
-        for begin in host.start[firsts[calls]].tolist():
-            at = int(np.searchsorted(launches, begin))
-            yield int(track), int(launches[at - 1]) if at else 0, begin
-
-
-def _long_around_others(trace: Trace, nesting: Nesting) -> Iterator[tuple[int, int, int]]:
-    """Yield track, start and end of first calls of operators that hold others, far longer without these than later."""
-    host, rows = trace.host, nesting.rows
-    outer = np.ones(len(rows), dtype=bool)
-    outer[nesting.leaves] = False
-    places = np.flatnonzero(outer & (host.activity[rows] == Activity.NONE) & (host.kind[rows] == HostKind.OP))
-    long = places[nesting.own_ns[places] >= SETTING_UP_NS]
-    if not len(long):
-        return
-    places = places[among(host.name[rows[places]], distinct(host.name[rows[long]]))]
-    places = places[np.argsort(host.start[rows[places]], kind="stable")]
-    own, launches = nesting.own_ns[places], np.sort(host.start[host.activity == Activity.LAUNCH])
-    for _, mine in members(host.name[rows[places]]):
-        first = rows[places[mine[0]]]
-        usual = float(median(own[mine[1:]])) if len(mine) > _FEW else np.inf
-        low, high = int(host.start[first]), int(host.end[first])
-        if own[mine[0]] >= max(SETTING_UP_NS, UNLIKE_OTHERS * usual) and (
-            np.searchsorted(launches, high) > np.searchsorted(launches, low)
-        ):
-            yield int(host.track[first]), low, high
 
 
 def _drawn_twice(trace: Trace) -> Mask:

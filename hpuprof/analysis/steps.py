@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from hpuprof.analysis.activations import launch_calls
 from hpuprof.analysis.device_time import idle_in
+from hpuprof.analysis.first_use import first_use
 from hpuprof.analysis.integrity import (
     FEW,
     LOST,
@@ -57,11 +58,12 @@ from hpuprof.analysis.step_kinds import (
 )
 from hpuprof.analysis.step_outliers import OUTLIER, mark_unusual
 from hpuprof.analysis.step_search import LIGHTNING_EVAL, LaunchedWork, Windows, find_windows, marker_rows
+from hpuprof.analysis.threads import on_host_path
 from hpuprof.analysis.window import ONCE as ONE_PASS
 from hpuprof.analysis.window import Window, source_of
 from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Ints, Mask, any_of, median
-from hpuprof.model.intervals import Intervals, measure, union
+from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.schema import Activity, DeviceKind
 from hpuprof.model.trace import Trace
 
@@ -237,7 +239,9 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     completion = completion_windows(trace, launched, windows.start, windows.end)
     wall = completion.dur if completion else windows.end - windows.start
     limit = _COMPILE_SHARE * np.maximum(1, wall)
-    sets_up = measure(_when(trace, Activity.FIRST_USE), windows.start, windows.end) > limit
+    first, on_path = first_use(links), on_host_path(roles.take(trace.host.track))
+    first_uses = union_of(union(trace.host.start, trace.host.end, first.rows & on_path), first.loads)
+    sets_up = measure(first_uses, windows.start, windows.end) > limit
     special = {
         CAPTURE: counted(windows, trace.host.start[trace.host.activity == Activity.CAPTURE]) > 0,
         COMPILING: measure(compiling, windows.start, windows.end) > limit,

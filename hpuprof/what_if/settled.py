@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from hpuprof.analysis.host_time import UNLIKE_OTHERS
+from hpuprof.analysis.first_use import UNLIKE_OTHERS
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of, median
 from hpuprof.model.intervals import EMPTY, Intervals, contains, measure, union, union_of

@@ -213,6 +213,44 @@ def test_the_first_call_of_an_operator_may_set_a_library_up(tmp_path: Path, firs
     assert causes(b.reduce(tmp_path)).get("first_use") == found
 
 
+@pytest.mark.parametrize(
+    ("calls", "first", "later", "busy", "found"),
+    [
+        (["cudaFree", "cudaFree"], 0, None, False, 4000),  # a library's handle
+        (["cudaMalloc"], 0, None, False, 2000),
+        (["cudaMalloc"], 2, None, False, None),  # not the operator's first call
+        (["cudaMalloc"], 0, 1500, False, None),  # the allocator's: it comes again
+        (["cudaMalloc"], 0, 50, False, 2000),
+        (["cudaFree", "cudaFree"], 0, None, True, None),  # waits for the device
+        (["cudaMalloc"], -1, None, False, 2000),  # before the first launch, in no operator
+        (["cudaMalloc"], -1, 1500, False, None),
+    ],
+)
+def test_long_first_calls_of_the_allocator_are_first_use(tmp_path: Path, calls, first, later, busy, found):
+    """The device begins with a launched kernel; `aten::mm` comes four times, `first`: in which of them the calls lie."""
+    b = TraceBuilder().step(0, 0, 20_000)
+    at = 10.0
+    if first < 0:
+        for name in calls:
+            b.host(name, at, 2000, cat="cuda_runtime")
+            at += 2000
+    b.host("aten::relu", at, 20).kernel("relu", at + 20, 4500 if busy else 20, launch=at + 5)
+    at += 100
+    for i in range(4):
+        begin, inside = at, calls if i == first else []
+        for name in inside:
+            b.host(name, at + 2, 2000, cat="cuda_runtime")
+            at += 2002
+        if later and i == 3:
+            b.host(calls[0], at + 2, later, cat="cuda_runtime")
+            at += later + 2
+        b.host("aten::mm", begin, at + 30 - begin).kernel("gemm", max(at + 40, 4700 * busy), 10, launch=at + 8)
+        at += 100
+    part = b.reduce(tmp_path)
+    assert causes(part).get("first_use") == found
+    assert (part.steps[0].blocked_alloc_ns == 0) == (found is not None and later is None)
+
+
 def test_what_an_operators_first_call_waits_for_is_not_its_own(tmp_path: Path):
     b = TraceBuilder().step(0, 0, 10_000).host("aten::mm", 1000, 3000)
     b.host("cudaStreamSynchronize", 1100, 2800, cat="cuda_runtime").kernel("gemm", 4000, 10, launch=3950)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from builder import TraceBuilder
 
+import hpuprof
 from hpuprof.model.partial import RankPartial
 
 BATCH = "[pl][profile]run_training_batch"
@@ -222,6 +223,29 @@ def test_a_step_that_sets_the_device_up_is_warm_up(tmp_path: Path):
     b.host("cuModuleLoadData", 110, 3, cat="cuda_driver").host("cudaGetDeviceProperties", 210, 1, cat="cuda_runtime")
     part = b.reduce(tmp_path)
     assert [s.excluded for s in part.steps] == ["first", "warm-up", "", "", "", "last"]
+
+
+@pytest.mark.parametrize("kind", ["launch", "malloc", "operator"])
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_a_first_call_that_no_name_shows_is_warm_up_for_all_numbers(tmp_path: Path, kind: str, count: int):
+    b, at = TraceBuilder(), 0.0
+    for i in range(count):
+        first = 9_000.0 if i == 0 else 0.0
+        b.step(i, at, 1_000 + first)
+        for k in range(8):
+            longer = first if k == 0 else 0.0
+            b.host("aten::mm", at, 60 + longer)
+            if longer and kind == "malloc":
+                b.host("cudaMalloc", at + 1, longer, cat="cuda_runtime")
+            call = at + 5 if kind == "launch" else at + 5 + longer
+            b.kernel("gemm", at + longer + 20, 50, launch=call, call_dur=2 + longer * (kind == "launch"))
+            at += 100 + longer
+        at = 1_000 * (i + 1) + 9_000.0
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"), jobs=1)
+    assert report.data.steps[0].excluded == "warm-up"
+    assert report.metrics["step_time_mean"].value == pytest.approx(1e6)
+    assert report.answer.base.counted.ns < 1.1e6
+    assert {f.code for f in report.findings}.isdisjoint({"HP217", "HP218"})
 
 
 def test_when_every_step_has_a_reason_the_ones_that_do_not_compile_are_used(tmp_path: Path):
