@@ -85,7 +85,7 @@ TYPICAL, STEADY = "typical", "steady"
 RECURS, ONCE, LEFT_OUT = "recurs", "once", "left out"
 """The standing of a step that is not typical."""
 ANOTHER, BEHIND = "another kind", "behind another"
-"""Reasons for which a step of the loop is not typical, besides outliers; all others leave it out of the loop."""
+"""Reasons, as OUTLIER is, for which a step of the loop is not typical; all others leave it out of the loop."""
 BORDERS = ("first", "last")
 """Reasons for which a step is left out of the loop, although it does what the others do."""
 _REASONS = {CAPTURE: "graph capture", COMPILING: "compiling", VALIDATION: "validation"}
