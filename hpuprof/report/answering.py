@@ -319,8 +319,16 @@ def _base(data: ReportData, priced: PlanRow | None) -> Base:
         counted=counted,
         source=source,
         settled=graph.settled,
-        sentence=_base_words(recorded, counted, source, unit, paused=paused, paced=paced, cold=cold),
+        sentence=_base_words(recorded, counted, source, unit, paused=paused, paced=paced, cold=cold) + _set_up(data),
     )
+
+
+def _set_up(data: ReportData) -> str:
+    """Say how long steps took in which the device was set up, where they are most of a recording and left out."""
+    groups = [row for row in data.step_groups if (row.standing, row.reason) == ("left out", "warm-up")]
+    if sum(row.time_fraction for row in groups) < MOST:
+        return ""
+    return f" Left out: {duration(sum(row.time_ns for row in groups))} in which the device was set up."
 
 
 def _base_words(

@@ -326,3 +326,15 @@ def test_layers_of_a_pass_are_no_steps(tmp_path: Path, first_launch, forward):
                 f"{name}_kernel", begin + call + 30, 40, launch=begin + 5, call_dur=call
             )
     assert b.reduce(tmp_path).file.step_source == "single_pass"
+
+
+def test_the_card_says_how_long_left_out_steps_set_the_device_up(tmp_path):
+    """A first launch of 200 ms, then three steps of 1 ms."""
+    b = TraceBuilder()
+    at = 0.0
+    for i, launch in enumerate((200_000, 20, 20, 20)):
+        b.step(i, at, launch + 980)
+        b.host("aten::mm", at + 5, launch + 50).kernel("gemm", at + 20 + launch, 800, launch=at + 10, call_dur=launch)
+        at += launch + 980
+    answer = hpuprof.analyze(b.write(tmp_path / "t.json"), jobs=1, cache="off").data.answer
+    assert "Left out: 201.0 ms in which the device was set up." in answer.base.sentence
