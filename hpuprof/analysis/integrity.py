@@ -163,10 +163,10 @@ class Missing(Struct, frozen=True, eq=False):
         low, high = (np.searchsorted(device.start[real], at) for at in (windows.start, windows.end))
         busy = measure(union(device.start, device.end, real), windows.start, windows.end) / np.maximum(windows.dur, 1)
         over = np.maximum.accumulate(np.append(0, device.end[real]))[high]
-        few = over <= windows.start + share * windows.dur
+        few, ends = np.zeros(len(windows), dtype=bool), over <= windows.start + share * windows.dur
         for mine in alike:
-            for shown in (high - low, busy):
-                few[mine] &= shown[mine] < share * percentiles(shown[mine], 90)
+            rarely, idly = (shown[mine] < share * percentiles(shown[mine], 90) for shown in (high - low, busy))
+            few[mine] = ends[mine] & rarely & idly
         few[[0, -1]] &= few[[1, -2]] if len(few) > 1 else False
         none = np.zeros_like(few)
         return cls(windows.start, none, few, EMPTY, Intervals(windows.start[few], windows.end[few]), steps=True)
