@@ -13,7 +13,7 @@ from enum import IntEnum
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from hpuprof.analysis.alignment import IN_VAIN_NS
 from hpuprof.analysis.device_time import occupies
@@ -72,6 +72,15 @@ class Activations(Struct, frozen=True, eq=False):
         known = np.append(self.how, np.int8(How.UNKNOWN))
         result: Bytes8 = known[self.of_row]
         return result
+
+    def only(self, chosen: Mask) -> Activations:
+        """Return some of them, in order of start. `chosen`: shape `(activations,)`."""
+        at = np.flatnonzero(chosen)
+        at = at[np.argsort(self.start[at], kind="stable")]
+        number = np.full(len(self) + 1, -1, dtype=np.int64)
+        number[at] = np.arange(len(at))
+        columns = {name: column[at] for name, column in asdict(self).items() if name != "of_row"}
+        return Activations(**columns, of_row=number[self.of_row])
 
     @property
     def first(self) -> Rows:
@@ -142,16 +151,6 @@ def _launches_around(trace: Trace, enqueues: Rows) -> Rows:
         inside = (at >= 0) & (asked < base[host.track[call]] + host.end[call])
         found = np.where(inside, call, found)
     return found
-
-
-def work_activations(trace: Trace) -> Activations:
-    """Return activations other than collectives and copies by start, matched by order without plausibility checks.
-
-    For the replay of recipes, which checks them against the recorded waits itself.
-    """
-    calls = launch_calls(trace)
-    work = _queues(trace, occupies(trace.device.kind))[0]
-    return _merged(trace, [_paired(trace, _segment(trace, work, len(calls)), calls)])
 
 
 class _Group(Struct, frozen=True, eq=False):

@@ -19,7 +19,7 @@ from hpuprof.analysis.hand_over import handed_over, program_track
 from hpuprof.analysis.searching import search_sorted
 from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Mask
-from hpuprof.model.schema import Activity, HostKind
+from hpuprof.model.schema import Activity, DeviceKind, HostKind
 from hpuprof.model.trace import Bytes8, Trace
 
 
@@ -36,6 +36,15 @@ class Links(Struct, frozen=True, eq=False, dict=True):
     def activations(self) -> Activations:
         """The device rows by launch: rows of one launch are one activation, a row without a launch is its own."""
         return grouped_by_call(self.trace, self.launch) if self.by_order is None else self.by_order
+
+    @cached_property
+    def work(self) -> Activations:
+        """The activations other than collectives and copies outside recipes, in order of start."""
+        device, every = self.trace.device, self.activations
+        apart = (device.kind == DeviceKind.COMMUNICATION) | ((device.kind == DeviceKind.COPY) & (device.recipe < 0))
+        chosen = np.zeros(len(every) + 1, dtype=bool)
+        chosen[every.of_row[(every.of_row >= 0) & ~apart]] = True
+        return every.only(chosen[:-1])
 
     @cached_property
     def launching(self) -> Mask:

@@ -26,7 +26,7 @@ from hpuprof.ingest.bridge_metrics import is_bridge_metrics
 from hpuprof.ingest.listing import Found, find
 from hpuprof.ingest.location import base_name, folder_and_name, local_path, shown, state
 from hpuprof.ingest.recover import first_value, loose_json
-from hpuprof.ingest.separate_runs import Recorded, Recording, recorded_in, separate_runs
+from hpuprof.ingest.separate_runs import Recorded, Recording, one_process, recorded_in, separate_runs
 from hpuprof.ingest.server_events import is_server_events
 from hpuprof.ingest.source import is_gzip, read_head, read_tail
 from hpuprof.naming import CONVERTED_KEY, METADATA_KEY, SUFFIXES, NameParts, is_trace_name, natural, parse_name
@@ -365,11 +365,18 @@ def _ranked(files: Sequence[TraceFile], rank_from: str) -> list[Identity]:
     contiguous = len(numbers) == len({f.parts.worker for f in files}) and numbers == list(range(len(numbers)))
     # Folders separate processes only with `order`: otherwise two runs would pass for two ranks.
     keys = [(folder_and_name(f.path)[0] if rank_from == "order" else "", f.parts.worker) for f in files]
+    if rank_from == "auto":
+        keys = [keys[i] for i in _of_one_process(files)]
     order = {key: i for i, key in enumerate(sorted(set(keys), key=lambda key: [natural(part) for part in key]))}
     alone = len(order) == 1
     return [
         _one(f, rank_from, order[key], alone=alone, contiguous=contiguous) for f, key in zip(files, keys, strict=True)
     ]
+
+
+def _of_one_process(files: Sequence[TraceFile]) -> list[int]:
+    """Return for each file the first one of its process, itself where that is not sure."""
+    return one_process([(f.inside.get("host") or f.parts.host, f.recorded) for f in files])
 
 
 def _one(file: TraceFile, rank_from: str, position: int, *, alone: bool, contiguous: bool) -> Identity:
@@ -424,7 +431,8 @@ def _conflict_hint(first: TraceFile, second: TraceFile) -> str:
 
 
 def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Identity]:
-    """Number one rank's recordings by the time in their names; ambiguous ones are a conflict."""
+    """Number one rank's recordings by the time in their names, or in files of one process; else they conflict."""
+    first_of = _of_one_process(files)
     groups: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     for i, who in enumerate(identities):
         groups[who.rank, who.stage, who.action].append(i)
@@ -436,8 +444,10 @@ def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Ide
             if identities[i].window:
                 named[identities[i].window].append(i)
         clash = next((same for same in named.values() if len(same) > 1), None)
-        spans = {files[i].parts.span for i in unnamed}
-        writers = {(folder_and_name(files[i].path)[0], files[i].parts.worker) for i in unnamed}
+        inside = len(unnamed) > 1 and len({first_of[i] for i in unnamed}) == 1
+        times = {i: files[i].recorded.begin_ns if inside else files[i].parts.span for i in unnamed}
+        spans = set(times.values())
+        writers = {(folder_and_name(files[i].path)[0], "" if inside else files[i].parts.worker) for i in unnamed}
         if (
             clash is None
             and len(members) > 1
@@ -454,7 +464,8 @@ def _windows(files: Sequence[TraceFile], identities: list[Identity]) -> list[Ide
                 hint=_conflict_hint(first, second),
             )
         free = (str(number) for number in count() if str(number) not in named)
-        for number, i in zip(free, sorted(unnamed, key=lambda i: files[i].parts.span or 0), strict=False):
-            note = "; window: time in the name" if len(members) > 1 else ""
+        for number, i in zip(free, sorted(unnamed, key=lambda i: times[i] or 0), strict=False):
+            where = "file" if inside else "name"
+            note = f"; window: time in the {where}" if len(members) > 1 else ""
             out[i] = replace(identities[i], window=number, provenance=identities[i].provenance + note)
     return out

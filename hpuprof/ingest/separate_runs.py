@@ -32,11 +32,15 @@ _APART = 2  # how many times as long the pause between two runs is as any within
 
 
 class Recorded(Struct, frozen=True):
-    """When a file was recorded and by which process, as its first bytes have it; None where they do not."""
+    """When a file was recorded and by which process, as its first and last bytes have it; None where they do not.
+
+    `last_ns`: the latest begin of a row among the last bytes, which the recording did not end before.
+    """
 
     begin_ns: int | None = None
     process: int | None = None
     step: int | None = None
+    last_ns: int | None = None
 
 
 class Recording(Struct, frozen=True):
@@ -113,12 +117,33 @@ def recorded_in(head: bytes, tail: bytes = b"") -> Recorded:
     process = _PROCESS.search(head, at, at + _EVENT_BYTES) if found.re is _HOST_EVENT else None
     steps = [int(step) for step in _STEP.findall(head)]
     base = _BASE.search(head) or _BASE.search(tail)
-    begin = (int(base[1]) if base else 0) + int(stamp[1]) * 1000 if stamp else None
+    zero = int(base[1]) if base else 0
+    begin = zero + int(stamp[1]) * 1000 if stamp else 0
+    last = zero + max(map(int, _STAMP.findall(tail)), default=0) * 1000
     return Recorded(
-        begin if begin and begin >= _EPOCH_NS else None,
+        begin if begin >= _EPOCH_NS else None,
         int(process[1]) if process else None,
         min(steps, default=None),
+        last if last >= max(begin, _EPOCH_NS) else None,
     )
+
+
+def one_process(recordings: Sequence[tuple[Hashable, Recorded]]) -> list[int]:
+    """Return for each recording the first one of the same process, by host and number; itself where that is not sure.
+
+    A process records one window at a time: where two of one number overlap, or may, they are processes of two
+    containers.
+    """
+    alike: dict[Hashable, list[tuple[int, int, int]]] = defaultdict(list)
+    for i, (host, of) in enumerate(recordings):
+        if of.process is not None and of.begin_ns is not None and of.last_ns is not None:
+            alike[host, of.process].append((of.begin_ns, of.last_ns, i))
+    found = list(range(len(recordings)))
+    for mine in map(sorted, alike.values()):
+        if all(before[1] < after[0] for before, after in pairwise(mine)):
+            for *_, i in mine:
+                found[i] = mine[0][2]
+    return found
 
 
 def separate_runs(recordings: Sequence[Recording]) -> list[list[int]]:

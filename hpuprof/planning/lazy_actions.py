@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.analysis.activations import work_activations
 from hpuprof.model.arrays import Floats, Mask
 from hpuprof.model.intervals import Intervals, contains, measure, subtract, union
 from hpuprof.planning.matrix_rows import in_types, on_matrix_engine
@@ -82,7 +81,7 @@ def early_flushes(model: RecipeModel, *, but_before_optimizer: bool) -> Actions:
 def matrix_time(model: RecipeModel, types: re.Pattern[str]) -> Floats:
     """Return how long a matrix engine works in some types of data during each recipe [ns], shape `(recipes,)`."""
     trace = model.view.trace
-    device, work = trace.device, work_activations(trace)
+    device, work = trace.device, model.view.links.work
     rows = on_matrix_engine(trace) & in_types(trace, types) & (work.of_row >= 0)
     busy, mine = union(device.start[rows], device.end[rows]), model.program.activation
     return measure(busy, work.start[mine], work.end[mine]).astype(np.float64)

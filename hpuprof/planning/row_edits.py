@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+
 import numpy as np
 from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.what_if.change import Edit
 from hpuprof.what_if.edit import scaled_rows
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.schedule import Wait, Waits
+from hpuprof.what_if.step_model import StepModel
 
 
 def lane_waits(row: Ints, source: Ints, tail: float) -> Waits:
@@ -60,3 +66,27 @@ def first_after(rows: Ints, calls: Ints, of: Ints) -> Ints:
 def per_step(values: Floats, step: Ints, steps: int) -> Floats:
     """Sum values by step."""
     return np.bincount(step, weights=values, minlength=steps).astype(np.float64)
+
+
+def of_launches(edit: Callable[[LaunchModel, float], StepModel]) -> Edit:
+    """Return an edit of steps that are known launch by launch; a remedy finds a place for it in no others."""
+
+    @wraps(edit)
+    def of_any(model: StepModel, level: float) -> StepModel:
+        if not isinstance(model, LaunchModel):
+            raise TypeError(type(model))
+        return edit(model, level)
+
+    return of_any
+
+
+def of_recipes(edit: Callable[[RecipeModel, float], StepModel]) -> Edit:
+    """Return an edit of steps that are known recipe by recipe; a remedy finds a place for it in no others."""
+
+    @wraps(edit)
+    def of_any(model: StepModel, level: float) -> StepModel:
+        if not isinstance(model, RecipeModel):
+            raise TypeError(type(model))
+        return edit(model, level)
+
+    return of_any

@@ -290,7 +290,7 @@ def _windows_differ(rows: Sequence[RankRow]) -> list[DiagnosticRow]:
     """Report windows of a rank whose typical steps take clearly longer than another's: no number is of both."""
     of_rank: dict[int, list[RankRow]] = defaultdict(list)
     for row in rows:
-        if row.steps_used >= 2:
+        if row.steps_used >= 2 or row.steps_total == 1:
             of_rank[row.rank].append(row)
     found = []
     for rank, windows in of_rank.items():

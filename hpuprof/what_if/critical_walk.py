@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpuprof.analysis.activations import work_activations
 from hpuprof.model.arrays import Ints, among, distinct
 from hpuprof.what_if.critical_rows import critical_rows
 from hpuprof.what_if.criticality import Base
@@ -66,7 +65,7 @@ def _launched(program: Program) -> tuple[Windows, Windows, Windows]:
 def _of_recipes(model: RecipeModel) -> tuple[Windows, Windows, Windows]:
     """Recipes from their first row to their last, collectives behind them; launches at their call's time."""
     schedule, program, host = model.schedule, model.program, model.view.trace.host
-    rows, work = schedule.rows, work_activations(model.view.trace)
+    rows, work = schedule.rows, model.view.links.work
     behind = np.where(rows.collective, rows.dur, 0.0).astype(np.int64)
     mine = program.activation[rows.row]
     first = np.where(rows.collective, work.end[mine], work.start[mine])

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.analysis.activations import Activations, launch_calls, work_activations
+from hpuprof.analysis.activations import Activations, launch_calls
 from hpuprof.analysis.forest import outermost
 from hpuprof.analysis.host_time import HostTime
 from hpuprof.analysis.rank_view import RankView
@@ -108,7 +108,7 @@ class RecipeProgram(Struct, frozen=True, eq=False):
     unexplained: float  # unexplained delay of recipes over the steps' time
     threaded: bool  # launches happen on their own thread
     replayed: Mask  # of each recipe: launched by a graph's replay
-    activation: Ints  # of each recipe, as a position in `work_activations`
+    activation: Ints  # of each recipe, as a position in `Links.work`
 
     @property
     def steps(self) -> int:
@@ -148,7 +148,7 @@ def build_recipes(view: RankView) -> RecipeProgram | None:
     own = union(host.start[calls[on_path]], host.end[calls[on_path]])
     # A flush that launches by itself hands nothing over.
     builds = builds[measure(own, host.start[builds], host.end[builds]) == 0]
-    work = work_activations(trace)
+    work = view.links.work
     until_over, busy = _collectives(trace, work)
     done = replace(work, end=work.end + until_over)  # with the following collectives
     launches = _match(trace, calls, on_path, builds, work)

@@ -152,3 +152,36 @@ def test_another_way_to_read_ranks_divides_the_runs_again(tmp_path: Path):
     report = hpuprof.analyze(run, rank_from="order", jobs=1)
     assert [f.rank for f in report.data.files] == [0, 1, 2, 3]
     assert not [d for d in report.data.diagnostics if d.code == "HP127"]
+
+
+@pytest.mark.parametrize(("later_s", "ranks"), [(105, [0, 0]), (100, [0, 1])], ids=["one after the other", "at once"])
+def test_recordings_of_one_process_one_after_the_other_are_windows_and_no_ranks(
+    tmp_path: Path, later_s: int, ranks: list[int]
+):
+    """Names say nothing; where two of one process number overlap, they are of two containers."""
+    put(tmp_path, "trace_before.json", 100, pid=1)
+    put(tmp_path, "trace_after.json", later_s, pid=1, first=500, length=200)
+    report = hpuprof.analyze(tmp_path, jobs=1)
+    assert sorted(f.rank for f in report.data.files) == ranks
+    told = [d.text for d in report.data.diagnostics if d.code == "HP187"]
+    assert told == (["rank 0: 100.0 µs a step in window 0 and 200.0 µs a step in window 1"] if ranks[1] == 0 else [])
+
+
+def test_steps_that_begin_anew_are_of_another_run_of_the_process(tmp_path: Path):
+    put(tmp_path, "trace_before.json", 100, pid=1)
+    put(tmp_path, "trace_after.json", 105, pid=1, length=200)
+    report = hpuprof.analyze(tmp_path, jobs=1)
+    assert (len(report.data.files), report.metrics["step_time_p50"].value) == (1, 200_000)
+
+
+def test_single_passes_of_a_process_that_differ_are_named(tmp_path: Path):
+    for name, at_s, length in (("prefill", 100, 600), ("decode", 105, 100)):
+        b = TraceBuilder(baseTimeNanoseconds=BASE_NS)
+        start = at_s * 1e6
+        for i in range(24):
+            at = start + i * length
+            b.host(f"aten::{name}_{i}", at + 1, 20, thread=(1, 1)).kernel(f"k{i}", at + 30, length / 2, launch=at + 2)
+        b.write(tmp_path / f"{name}_TP0.json")
+    report = hpuprof.analyze(tmp_path, jobs=1)
+    assert {f.rank for f in report.data.files} == {0}
+    assert [d.text for d in report.data.diagnostics if d.code == "HP187"]

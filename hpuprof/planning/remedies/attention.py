@@ -11,11 +11,10 @@ from hpuprof.model.arrays import Mask
 from hpuprof.planning.attention_rows import SOFTMAX, AttentionRows
 from hpuprof.planning.remedies.pointwise_fusion import HOST_LEFT
 from hpuprof.planning.remedy import Effort, Remedy
-from hpuprof.planning.row_edits import without_work
+from hpuprof.planning.row_edits import of_launches, without_work
 from hpuprof.planning.situation import ProgramCalls, Situation, folded, spared
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.step_model import StepModel
 
 LEFT, LEFT_BACKWARD = (0.5, 1.0), (0.6, 1.25)
 """Time of the one kernel over that of the products in it. It reads and writes no scores; backward computes one product
@@ -35,7 +34,8 @@ def find(situation: Situation) -> Iterator[Change]:
     where = f"{per_step:,.0f} softmaxes between products, {calls.sum() / steps:,.0f} kernels with them"
     change, between = _Fused(of, found, calls), np.array(calls)
     between[of.program.call[found.product]] = False  # products may be computed in other types, too
-    yield Change(where, per_step, change.edit, change.ideal, uncertain=True, touches=between)
+    edits = of_launches(change.edit), of_launches(change.ideal)
+    yield Change(where, per_step, *edits, uncertain=True, touches=between)
 
 
 class _Fused(Struct, frozen=True, eq=False):
@@ -43,9 +43,8 @@ class _Fused(Struct, frozen=True, eq=False):
     found: AttentionRows
     calls: Mask  # those in one
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Launch each attention once: it takes a share of its products' time."""
-        assert isinstance(model, LaunchModel)
         program, backward = self.of.program, self.found.backward
         rows = np.flatnonzero(self.calls[program.call])
         _, which = np.unique(self.found.groups[program.call[rows]], return_inverse=True)
@@ -57,9 +56,8 @@ class _Fused(Struct, frozen=True, eq=False):
         left = (low + (high - low) * level) * len(backward) / self.calls.sum()  # of one operator
         return spared(fused, self.of, self.of.work_around(self.calls), max(0.0, 1.0 - left))
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Take all of it away."""
-        assert isinstance(model, LaunchModel)
         return spared(without_work(model, self.calls), self.of, self.of.work_around(self.calls), 1.0)
 
 

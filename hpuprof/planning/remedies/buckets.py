@@ -14,14 +14,13 @@ from hpuprof.model.intervals import Intervals, measure, union, union_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_ALONGSIDE, CollectiveRows, used_after, without_collectives
 from hpuprof.planning.remedy import Effort, Remedy, communicates
-from hpuprof.planning.row_edits import lane_waits, scaled
+from hpuprof.planning.row_edits import lane_waits, of_launches, scaled
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.edit import with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import Waits
-from hpuprof.what_if.step_model import StepModel
 
 MERGED = ("all_reduce", "reduce_scatter", "reduce", "all_gather", "broadcast")
 """Operations that a bucket can hold several of."""
@@ -70,7 +69,8 @@ def find(situation: Situation) -> Iterator[Change]:
     per_step = len(rows) / program.steps
     where = f"{per_step:,.0f} collectives in {len(distinct(merge.last)) / program.steps:,.0f}"
     code = CODE.format(max(1, round(largest / 2**20)))
-    yield Change(where, per_step, merge.edit, merge.ideal, uncertain=True, code=code)
+    edits = of_launches(merge.edit), of_launches(merge.ideal)
+    yield Change(where, per_step, *edits, uncertain=True, code=code)
 
 
 def fitted(sizes: Ints, times: Floats) -> _Line | None:
@@ -138,9 +138,8 @@ class _Merge(Struct, frozen=True, eq=False):
     last: Ints  # last row of each one's run
     saved: Floats  # start-up time at worst and at best, shape (2, rows)
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Start all members of a run when the last one is ready; only one of them pays the start-up time."""
-        assert isinstance(model, LaunchModel)
         schedule, program = model.schedule, self.found.of.program
         behind = self.rows != self.last
         dur, call = np.array(schedule.rows.dur), np.array(schedule.rows.call)
@@ -212,9 +211,8 @@ class _Merge(Struct, frozen=True, eq=False):
         other = program.lane[source] != program.lane[row]
         return lane_waits(row[other], source[other], program.typical_gap)
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Take the collectives away."""
-        assert isinstance(model, LaunchModel)
         return without_collectives(model, self.found.of, self.rows)
 
 

@@ -11,11 +11,10 @@ from msgspec import Struct
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.planning.collective_rows import CollectiveRows, without_collectives
 from hpuprof.planning.remedy import Effort, Remedy, communicates
-from hpuprof.planning.row_edits import scaled
+from hpuprof.planning.row_edits import of_launches, scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.step_model import StepModel
 
 SINGLE = ("float", "float32", "fp32")
 """Types of four bytes as collectives name them."""
@@ -37,7 +36,8 @@ def _find(which: Callable[[CollectiveRows], Mask], name: str, situation: Situati
     moving = np.array([shortest[row] for row in program.device_row[rows].tolist()], dtype=np.float64)
     per_step = len(rows) / program.steps
     change = _Halved(found.of, rows, moving)
-    yield Change(f"{per_step:,.0f} {name} in fp32", per_step, change.edit, change.ideal, uncertain=True)
+    edits = of_launches(change.edit), of_launches(change.ideal)
+    yield Change(f"{per_step:,.0f} {name} in fp32", per_step, *edits, uncertain=True)
 
 
 class _Halved(Struct, frozen=True, eq=False):
@@ -45,18 +45,16 @@ class _Halved(Struct, frozen=True, eq=False):
     rows: Ints
     moving: Floats  # of each: its time without waiting for others [ns]
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Save half of the time for the bytes, down to nothing of it where links are not what takes the time."""
-        assert isinstance(model, LaunchModel)
         dur = self.of.program.dur[self.rows]
         factor = np.ones(len(self.of.program.call))
         saved = SAVED * (1.0 - level) * self.moving / np.maximum(dur, 1e-9)
         factor[self.rows] = np.maximum(1.0 - saved, 0.0)
         return scaled(model, factor != 1.0, factor)
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Take the collectives away."""
-        assert isinstance(model, LaunchModel)
         return without_collectives(model, self.of, self.rows)
 
 

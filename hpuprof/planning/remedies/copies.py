@@ -13,14 +13,13 @@ from hpuprof.ingest.dialect_activities import waits_for_all_streams
 from hpuprof.model.arrays import Ints, Mask, among, distinct
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.remedy import Effort, Remedy
-from hpuprof.planning.row_edits import lane_waits, lasting, of_lanes, scaled
+from hpuprof.planning.row_edits import lane_waits, lasting, of_lanes, of_launches, scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.edit import on_lane, with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import Wait, Waits
-from hpuprof.what_if.step_model import StepModel
 
 SLOWER_ALONGSIDE = 0.1
 """By how much of a copy's time the computation next to it may take longer. PCIe 5.0 x16 moves 63 GB/s, 7 % of the 0.9
@@ -51,7 +50,11 @@ def find(situation: Situation) -> Iterator[Change]:
         if n
     ]
     yield Change(
-        f"{' and '.join(parts)} in line with the computation", sum(counts), chosen.edit, chosen.ideal, uncertain=True
+        f"{' and '.join(parts)} in line with the computation",
+        sum(counts),
+        of_launches(chosen.edit),
+        of_launches(chosen.ideal),
+        uncertain=True,
     )
 
 
@@ -96,18 +99,16 @@ class _Copies(Struct, frozen=True, eq=False):
     waiting: Mask  # calls that no longer wait
     every: Mask  # calls that wait for all streams
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Move copies to their own lane; what runs next to takes up to `SLOWER_ALONGSIDE` of their time longer."""
-        assert isinstance(model, LaunchModel)
         computing = self.program.kind == DeviceKind.COMPUTE
         dur = self.program.dur
         copied, total = float(dur[self.ahead | self.late].sum()), float(dur[computing].sum())
         slower = SLOWER_ALONGSIDE * level * min(1.0, copied / max(total, 1.0))
         return scaled(self._apart(model), computing, 1.0 + slower)
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Take the copies' time away, too."""
-        assert isinstance(model, LaunchModel)
         apart = self._apart(model)
         return lasting(apart, np.where(self.ahead | self.late, 0.0, apart.schedule.rows.dur))
 

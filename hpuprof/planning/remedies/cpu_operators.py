@@ -10,11 +10,10 @@ from msgspec import Struct
 from hpuprof.model.intervals import Intervals
 from hpuprof.planning.cpu_work import CpuWork
 from hpuprof.planning.remedy import Effort, Remedy
-from hpuprof.planning.row_edits import lasting
+from hpuprof.planning.row_edits import lasting, of_launches
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.step_model import StepModel
 
 LEFT = (0.01, 0.2)
 """Time on the device over that on the CPU: memory of 1 to 5 TB/s against 50 to 400 GB/s. By judgment."""
@@ -31,7 +30,15 @@ def find(situation: Situation) -> Iterator[Change]:
     per_step = len(work.windows.start) / of.program.steps
     change = _OnDevice(of, work)
     where = f"{_longest(of, work.windows)}, {per_step:.3g} a step"
-    yield Change(where, per_step, change.edit, change.ideal, uncertain=True, touches=work.reads, occurs=work.windows)
+    yield Change(
+        where,
+        per_step,
+        of_launches(change.edit),
+        of_launches(change.ideal),
+        uncertain=True,
+        touches=work.reads,
+        occurs=work.windows,
+    )
 
 
 def _longest(of: ProgramCalls, windows: Intervals) -> str:
@@ -46,9 +53,8 @@ class _OnDevice(Struct, frozen=True, eq=False):
     of: ProgramCalls
     work: CpuWork
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Drop the operators and the reads of their inputs; the first kernel launched after each takes longer."""
-        assert isinstance(model, LaunchModel)
         without = self.ideal(model, level)
         program, windows = self.of.program, self.work.windows
         low, high = LEFT
@@ -60,9 +66,8 @@ class _OnDevice(Struct, frozen=True, eq=False):
         np.add.at(dur, np.searchsorted(program.call, launching[at[later]]), took[later])
         return lasting(without, dur)
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Drop the operators and the reads of their inputs."""
-        assert isinstance(model, LaunchModel)
         return model.without_waits(self.work.reads, free=True).without_host(self.work.windows)
 
 

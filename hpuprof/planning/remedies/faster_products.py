@@ -15,11 +15,10 @@ from hpuprof.model.once import once
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.matrix_rows import holding, known_work
 from hpuprof.planning.remedy import NO_PLACE, Effort, Remedy
-from hpuprof.planning.row_edits import lasting
+from hpuprof.planning.row_edits import lasting, of_launches
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.step_model import StepModel
 
 REACHED = 0.8
 """Share of the roofline to which a better kernel may come; by judgment, see `AT_THE_ROOF`."""
@@ -109,24 +108,23 @@ def find(situation: Situation) -> Iterator[Change]:
     yield Change(
         where,
         float(len(found.row)) / program.steps,
-        partial(_faster, found=found),
-        partial(_without, found=found),
+        of_launches(partial(_faster, found=found)),
+        of_launches(partial(_without, found=found)),
         uncertain=True,
         touches=calls,
     )
 
 
-def _faster(model: StepModel, level: float, *, found: _Far) -> LaunchModel:
+def _faster(model: LaunchModel, level: float, *, found: _Far) -> LaunchModel:
     """Let rows take between what a kernel near the roofline takes and what they take now."""
     return _lasting(model, found, 1.0 - (1.0 - found.left) * (1.0 - level) ** SKEW)
 
 
-def _without(model: StepModel, _: float, *, found: _Far) -> LaunchModel:
+def _without(model: LaunchModel, _: float, *, found: _Far) -> LaunchModel:
     return _lasting(model, found, 0.0)
 
 
-def _lasting(model: StepModel, found: _Far, share: float | Floats) -> LaunchModel:
-    assert isinstance(model, LaunchModel)
+def _lasting(model: LaunchModel, found: _Far, share: float | Floats) -> LaunchModel:
     dur = model.schedule.rows.dur.copy()
     dur[found.row] *= share
     return lasting(model, dur)

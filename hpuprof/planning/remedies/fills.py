@@ -11,11 +11,10 @@ import numpy as np
 from hpuprof.model.arrays import Mask
 from hpuprof.model.intervals import Intervals, union
 from hpuprof.planning.remedy import Effort, Remedy
-from hpuprof.planning.row_edits import without_work
+from hpuprof.planning.row_edits import of_launches, without_work
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.step_model import StepModel
 
 FILL = "aten::fill_"
 _MAKES = re.compile(r"^aten::(?:new_)?empty|^aten::resize_")
@@ -37,7 +36,7 @@ def find(situation: Situation) -> Iterator[Change]:
     windows = union(nesting.start[fills], nesting.end[fills])
     per_step = float(calls.sum()) / of.program.steps
     edit = partial(_gone, calls=calls, windows=windows)
-    yield Change(f"{per_step:,.0f} fills of new memory", per_step, edit, touches=calls)
+    yield Change(f"{per_step:,.0f} fills of new memory", per_step, of_launches(edit), touches=calls)
 
 
 def _fills(of: ProgramCalls) -> Mask:
@@ -50,8 +49,7 @@ def _fills(of: ProgramCalls) -> Mask:
     return mine
 
 
-def _gone(model: StepModel, _: float, *, calls: Mask, windows: Intervals) -> LaunchModel:
-    assert isinstance(model, LaunchModel)
+def _gone(model: LaunchModel, _: float, *, calls: Mask, windows: Intervals) -> LaunchModel:
     return without_work(model, calls).without_host(windows)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from hpuprof.model.arrays import Mask
 from hpuprof.planning.lazy_actions import early_flushes, flushes
 from hpuprof.planning.remedy import NO_PLACE, Effort, Remedy
+from hpuprof.planning.row_edits import of_recipes
 from hpuprof.planning.situation import Situation
-from hpuprof.what_if.change import Change, Edit
+from hpuprof.what_if.change import Change
 from hpuprof.what_if.recipe_model import RecipeModel
-from hpuprof.what_if.step_model import StepModel
 
 
 def find_flushes(situation: Situation) -> Iterator[Change]:
@@ -26,15 +27,12 @@ def find_flushes(situation: Situation) -> Iterator[Change]:
             continue
         found_before = found.per_step
         of = f"{found.per_step:.3g} of {every:.3g} flushes a step, all {where}"
-        yield Change(of, found.per_step, _edit(found.chosen), occurs=found.windows)
+        edit = of_recipes(partial(_without, chosen=found.chosen))
+        yield Change(of, found.per_step, edit, occurs=found.windows)
 
 
-def _edit(chosen: Mask) -> Edit:
-    def edit(model: StepModel, _: float) -> StepModel:
-        assert isinstance(model, RecipeModel)
-        return model.without_actions(chosen)
-
-    return edit
+def _without(model: RecipeModel, _: float, *, chosen: Mask) -> RecipeModel:
+    return model.without_actions(chosen)
 
 
 def _absent(situation: Situation) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import contains
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.remedy import Effort, Remedy
+from hpuprof.planning.row_edits import of_launches
 from hpuprof.planning.situation import ProgramCalls, Situation, folded, shortened, spared
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
@@ -62,17 +63,15 @@ def find_fused(situation: Situation) -> Iterator[Change]:
         return
     groups = _in_runs(calls, of.program.step, FOLD)
 
-    def edit(model: StepModel, level: float) -> StepModel:
-        assert isinstance(model, LaunchModel)
+    def edit(model: LaunchModel, level: float) -> StepModel:
         host, device = (low + (high - low) * level for low, high in (HOST_LEFT, DEVICE_LEFT))
         return spared(folded(model, groups, device), of, windows, 1.0 - host)
 
-    def ideal(model: StepModel, _: float) -> StepModel:
-        assert isinstance(model, LaunchModel)
+    def ideal(model: LaunchModel, _: float) -> StepModel:
         return spared(folded(model, groups, 0.0), of, windows, 1.0)
 
     where = f"{per_step:,.0f} launches in the optimizer's step"
-    yield Change(where, per_step, edit, ideal, uncertain=True, touches=calls)
+    yield Change(where, per_step, of_launches(edit), of_launches(ideal), uncertain=True, touches=calls)
 
 
 def _on_the_host(view: RankView, left: tuple[float, float]) -> Iterator[Change]:
@@ -102,13 +101,12 @@ def find_groups(situation: Situation) -> Iterator[Change]:
         return
     groups = _in_runs(calls, of.program.step, round(count))
 
-    def edit(model: StepModel, level: float) -> StepModel:
-        assert isinstance(model, LaunchModel)
+    def edit(model: LaunchModel, level: float) -> StepModel:
         left = 1.0 / count + (max(GROUPS_LEFT, 1.0 / count) - 1.0 / count) * level
         return spared(folded(model, groups, 1.0), of, windows, 1.0 - left)
 
     where = f"{count:,.0f} groups, {per_step:,.0f} launches in the optimizer's step"
-    yield Change(where, per_step, edit, uncertain=True, touches=calls)
+    yield Change(where, per_step, of_launches(edit), uncertain=True, touches=calls)
 
 
 def _launches(of: ProgramCalls) -> tuple[Mask, float]:

@@ -17,6 +17,7 @@ from hpuprof.planning.row_edits import (
     lane_waits,
     lasting,
     of_lanes,
+    of_launches,
     per_step,
     scaled,
 )
@@ -25,7 +26,6 @@ from hpuprof.what_if.change import Change
 from hpuprof.what_if.edit import on_lane, with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.launch_program import Program
-from hpuprof.what_if.step_model import StepModel
 
 AWAY, MIDDLE = 0.5, 0.5
 """Share of the way to the beginning or the end of backward by which gradients but the last may be ready earlier or
@@ -59,7 +59,8 @@ def find(situation: Situation) -> Iterator[Change]:
     moved[rows[exposed]] = True
     per = float(exposed.sum()) / program.steps
     change = _Overlap(program, chosen, moved, backward, found.backward[1], rows[after], rows[in_line])
-    yield Change(f"{per:,.0f} reductions of gradients", per, change.edit, change.ideal, uncertain=True)
+    edits = of_launches(change.edit), of_launches(change.ideal)
+    yield Change(f"{per:,.0f} reductions of gradients", per, *edits, uncertain=True)
 
 
 def _between(program: Program, backward: tuple[Ints, Ints]) -> Mask:
@@ -78,9 +79,8 @@ class _Overlap(Struct, frozen=True, eq=False):
     after: Ints  # chosen rows launched after it
     in_line: Ints  # chosen rows on a lane that computes
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Start reductions when their gradients are there; only what follows backward waits for them."""
-        assert isinstance(model, LaunchModel)
         return scaled(self._apart(model, level), self.moved | self.backward, self._slower(level))
 
     def _slower(self, level: float) -> Floats:
@@ -111,9 +111,8 @@ class _Overlap(Struct, frozen=True, eq=False):
             factor[rows] += SLOWER_ALONGSIDE * level * measure(reducing, low, high) / np.maximum(high - low, 1)
         return factor
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Take the reductions away."""
-        assert isinstance(model, LaunchModel)
         apart = self._apart(model, 0.0)
         waits, dur = apart.schedule.waits, apart.schedule.rows.dur
         touching = of_lanes(waits, self.chosen, waiting=True) | of_lanes(waits, self.chosen, waiting=False)

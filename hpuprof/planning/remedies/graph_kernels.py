@@ -12,10 +12,10 @@ from hpuprof.model.arrays import Mask
 from hpuprof.model.durations import duration
 from hpuprof.model.schema import Activity
 from hpuprof.planning.remedy import Effort, Remedy
+from hpuprof.planning.row_edits import of_launches
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.step_model import StepModel
 
 LEAST = 16
 """Kernels per step that follow another of their graph, below which there is nothing to fuse; by judgment."""
@@ -35,7 +35,7 @@ def find(situation: Situation) -> Iterator[Change]:
     calls[program.call[rows]] = True
     where = f"{per_step:,.0f} kernels a step follow others of their graph, after {duration(lost)} of gaps"
     edit, ideal = partial(_closer, rows=rows), partial(_closer, rows=rows, least=True)
-    yield Change(where, per_step, edit, ideal, uncertain=True, touches=calls)
+    yield Change(where, per_step, of_launches(edit), of_launches(ideal), uncertain=True, touches=calls)
 
 
 def _inside(of: ProgramCalls) -> Mask:
@@ -50,9 +50,8 @@ def _inside(of: ProgramCalls) -> Mask:
     return inside
 
 
-def _closer(model: StepModel, level: float, *, rows: Mask, least: bool = False) -> LaunchModel:
+def _closer(model: LaunchModel, level: float, *, rows: Mask, least: bool = False) -> LaunchModel:
     """Let rows follow with a share of their gaps."""
-    assert isinstance(model, LaunchModel)
     gap = model.schedule.rows.gap
     return replace(model, schedule=model.schedule.reweighted(gap=np.where(rows, gap * (0.0 if least else level), gap)))
 

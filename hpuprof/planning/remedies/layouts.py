@@ -10,11 +10,10 @@ import numpy as np
 
 from hpuprof.model.arrays import Mask
 from hpuprof.planning.remedy import Effort, Remedy
-from hpuprof.planning.row_edits import without_work
+from hpuprof.planning.row_edits import of_launches, without_work
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.step_model import StepModel
 
 CONVERTS = re.compile(r"nchwToNhwc|nhwcToNchw|^batched_transpose_\d", re.IGNORECASE)
 """Kernels that turn a tensor into the other layout and back: cuDNN's, and MIOpen's (`batched_transpose_32x32_half`)."""
@@ -37,16 +36,15 @@ def find(situation: Situation) -> Iterator[Change]:
         return
     per_step = float(calls.sum()) / program.steps
     where = f"{per_step:,.0f} conversions between NCHW and NHWC"
-    yield Change(where, per_step, partial(_kept, calls=calls), partial(_gone, calls=calls), uncertain=True)
+    kept, gone = of_launches(partial(_kept, calls=calls)), of_launches(partial(_gone, calls=calls))
+    yield Change(where, per_step, kept, gone, uncertain=True)
 
 
-def _kept(model: StepModel, level: float, *, calls: Mask) -> LaunchModel:
-    assert isinstance(model, LaunchModel)
+def _kept(model: LaunchModel, level: float, *, calls: Mask) -> LaunchModel:
     return without_work(model, calls, left=STAY * level)
 
 
-def _gone(model: StepModel, _: float, *, calls: Mask) -> LaunchModel:
-    assert isinstance(model, LaunchModel)
+def _gone(model: LaunchModel, _: float, *, calls: Mask) -> LaunchModel:
     return without_work(model, calls)
 
 

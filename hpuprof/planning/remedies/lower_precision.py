@@ -15,7 +15,7 @@ from hpuprof.model.trace import Trace
 from hpuprof.planning.lazy_actions import matrix_time
 from hpuprof.planning.matrix_rows import SINGLE_TYPE, UNKNOWN_RATIO, MatrixRows, known_work
 from hpuprof.planning.remedy import NO_PLACE, Effort, Remedy
-from hpuprof.planning.row_edits import scaled
+from hpuprof.planning.row_edits import of_launches, of_recipes, scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
@@ -68,15 +68,13 @@ def _in_recipes(model: RecipeModel, types: re.Pattern[str]) -> Iterator[Change]:
     of_device = busy.sum() / max(1.0, program.dur.sum())
     where = f"{per_step:.3g} recipes with matrices in fp32, {of_device:.0%} of the device's time"
 
-    def edit(model: StepModel, level: float) -> StepModel:
-        assert isinstance(model, RecipeModel)
+    def edit(model: RecipeModel, level: float) -> StepModel:
         return model.scaled(1.0 - part * (1.0 - UNKNOWN_RATIO) * (1.0 - level))
 
-    def ideal(model: StepModel, _: float) -> StepModel:
-        assert isinstance(model, RecipeModel)
+    def ideal(model: RecipeModel, _: float) -> StepModel:
         return model.scaled(np.maximum(1.0 - part, 0.0))
 
-    yield Change(where, per_step, edit, ideal, uncertain=True)
+    yield Change(where, per_step, of_recipes(edit), of_recipes(ideal), uncertain=True)
 
 
 def _code(situation: Situation, name: str) -> str:
@@ -153,7 +151,7 @@ def _change(
     of_device = program.dur[rows].sum() / program.dur.sum()
     on_in = "on" if bits == "fp32" else "in"
     where = f"{per_step:,.0f} kernels of matrix operators {on_in} {bits}, {of_device:.0%} of the device's time"
-    return Change(where, per_step, change.edit, change.ideal, uncertain=True, touches=calls)
+    return Change(where, per_step, of_launches(change.edit), of_launches(change.ideal), uncertain=True, touches=calls)
 
 
 class _Precision(Struct, frozen=True, eq=False):
@@ -166,9 +164,8 @@ class _Precision(Struct, frozen=True, eq=False):
     source: Ints  # call that handed each launch over, -1 for none
     casts: tuple[float, float]  # for a chosen row, at best and at worst
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Scale rows between what can be and what they take at worst; casts are more launches each."""
-        assert isinstance(model, LaunchModel)
         other = (self.least != 1.0) | (self.most != 1.0)
         faster = scaled(model, other, self.least + (self.most - self.least) * level)
         calls, (few, many) = faster.schedule.calls, self.casts
@@ -186,9 +183,8 @@ class _Precision(Struct, frozen=True, eq=False):
         dearer = replace(calls, cost=cost, cost_rows=rows)
         return replace(faster, schedule=replace(faster.schedule, calls=dearer))
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Take the matrix operators' time away, and what others can save."""
-        assert isinstance(model, LaunchModel)
         return scaled(model, self.least < 1.0, np.where(self.chosen, 0.0, self.least))
 
 

@@ -12,10 +12,10 @@ from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import CollectiveRows, without_collectives
 from hpuprof.planning.remedy import Effort, Remedy, communicates
+from hpuprof.planning.row_edits import of_launches
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.step_model import StepModel
 
 LEAST_LAUNCHES = 4
 """Launches between two backward passes that are a forward pass; scaling a loss takes fewer. By judgment."""
@@ -39,7 +39,7 @@ def find(situation: Situation) -> Iterator[Change]:
     calls[of.program.call[rows]] = True
     per_step = len(rows) / of.program.steps
     edit = partial(_gone, of=of, rows=rows)
-    yield Change(f"{per_step:,.0f} reductions before the last micro-step's", per_step, edit, touches=calls)
+    yield Change(f"{per_step:,.0f} reductions before the last micro-step's", per_step, of_launches(edit), touches=calls)
 
 
 def _forward(of: ProgramCalls) -> Mask:
@@ -55,8 +55,7 @@ def _next(chosen: Mask, calls: Ints, count: int = 1) -> Ints:
     return mine[np.searchsorted(mine[:-count], calls, side="right") + count - 1]
 
 
-def _gone(model: StepModel, _: float, *, of: ProgramCalls, rows: Ints) -> LaunchModel:
-    assert isinstance(model, LaunchModel)
+def _gone(model: LaunchModel, _: float, *, of: ProgramCalls, rows: Ints) -> LaunchModel:
     return without_collectives(model, of, rows)
 
 

@@ -13,13 +13,12 @@ from hpuprof.model.schema import DeviceKind
 from hpuprof.planning.collective_rows import SLOWER_ALONGSIDE, CollectiveRows, without_collectives
 from hpuprof.planning.remedies.recomputation import as_many_as_fit, fitting, memory_in_use, room
 from hpuprof.planning.remedy import Effort, Remedy, communicates
-from hpuprof.planning.row_edits import lasting, of_lanes, scaled
+from hpuprof.planning.row_edits import lasting, of_lanes, of_launches, scaled
 from hpuprof.planning.situation import Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.edit import with_waits
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.schedule import Wait
-from hpuprof.what_if.step_model import StepModel
 
 TINY = 1e-9  # of a gather
 ONE_LAYER = (1 / 32, 1 / 4)
@@ -42,7 +41,13 @@ def find_prefetch(situation: Situation) -> Iterator[Change]:
         return
     per_step = len(later) / program.steps
     change = _Earlier(found, later, before)
-    yield Change(f"{per_step:,.0f} gathers of parameters", per_step, change.edit, change.ideal, uncertain=True)
+    yield Change(
+        f"{per_step:,.0f} gathers of parameters",
+        per_step,
+        of_launches(change.edit),
+        of_launches(change.ideal),
+        uncertain=True,
+    )
 
 
 def find_once(situation: Situation) -> Iterator[Change]:
@@ -62,7 +67,13 @@ def find_once(situation: Situation) -> Iterator[Change]:
     calls[found.call[again]] = True
     where = f"{per_step:,.0f} gathers in backward of what forward gathered; {room(used, total)}"
     yield Change(
-        where, per_step, change.edit, change.ideal, uncertain=True, bends=as_many_as_fit(change.units)[1], touches=calls
+        where,
+        per_step,
+        of_launches(change.edit),
+        of_launches(change.ideal),
+        uncertain=True,
+        bends=as_many_as_fit(change.units)[1],
+        touches=calls,
     )
 
 
@@ -81,7 +92,8 @@ def find_by_layer(situation: Situation) -> Iterator[Change]:
     per_step = len(rows) / program.steps
     change = _ByLayer(found, rows)
     where = f"{per_step:,.2g} collectives, each of the whole model"
-    yield Change(where, per_step, change.edit, change.ideal, uncertain=True)
+    edits = of_launches(change.edit), of_launches(change.ideal)
+    yield Change(where, per_step, *edits, uncertain=True)
 
 
 def _alone(found: CollectiveRows, chosen: Mask) -> Mask:
@@ -107,14 +119,12 @@ class _Earlier(Struct, frozen=True, eq=False):
     rows: Ints  # gathers that are launched earlier
     before: Ints  # call of the gather before each
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Launch each gather right behind the one before it: it runs while that one is used."""
-        assert isinstance(model, LaunchModel)
         return self._slower(self._moved(model), level)
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Take the gathers' time, and the waits for them, away."""
-        assert isinstance(model, LaunchModel)
         moved, gone = self._moved(model), self._mask
         waits = moved.schedule.waits
         free = replace(moved, schedule=with_waits(moved.schedule, waits.only(~of_lanes(waits, gone, waiting=False))))
@@ -155,9 +165,8 @@ class _ByLayer(Struct, frozen=True, eq=False):
     found: CollectiveRows
     rows: Ints  # collectives of the whole model
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Hide each behind what its pass computes, but for the part of one layer; both take longer meanwhile."""
-        assert isinstance(model, LaunchModel)
         program, (few, many) = self.found.of.program, ONE_LAYER
         left, dur = few + (many - few) * level, program.dur
         computing, step = program.kind == DeviceKind.COMPUTE, program.step[program.call]
@@ -174,9 +183,8 @@ class _ByLayer(Struct, frozen=True, eq=False):
             factor[mine] += SLOWER_ALONGSIDE * level * hidden / max(1.0, work)
         return scaled(model, np.ones(len(dur), dtype=bool), factor)
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Take them away."""
-        assert isinstance(model, LaunchModel)
         gone = np.zeros(len(model.schedule.rows), dtype=bool)
         gone[self.rows] = True
         return scaled(model, gone, 0.0)
@@ -187,14 +195,13 @@ class _Once(Struct, frozen=True, eq=False):
     rows: Ints  # gathers in backward
     units: int  # of a step
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Drop the second gathers, spread evenly, down to none of them where memory does not allow more."""
-        assert isinstance(model, LaunchModel)
         fits = 1.0 - as_many_as_fit(self.units)[0](level)
         dropped = np.floor(fits * np.arange(len(self.rows) + 1) + TINY)
         return without_collectives(model, self.found.of, self.rows[np.diff(dropped) > 0])
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Drop all of them."""
         return self.edit(model, 0.0)
 

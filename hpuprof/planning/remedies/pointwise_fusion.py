@@ -13,11 +13,10 @@ from hpuprof.model.arrays import Floats, Ints, Mask, distinct
 from hpuprof.model.intervals import Intervals, union, union_of
 from hpuprof.planning.attention_rows import AttentionRows
 from hpuprof.planning.remedy import NO_PLACE, Effort, Remedy
-from hpuprof.planning.row_edits import without_work
+from hpuprof.planning.row_edits import of_launches, without_work
 from hpuprof.planning.situation import ProgramCalls, Situation, folded, spared
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.step_model import StepModel
 
 POINTWISE = re.compile(r"(?<!index_)(?<!gather_)elementwise_?kernel", re.IGNORECASE)
 """Names of ATen's pointwise kernels on all its devices (`vectorized_elementwise_kernel`); not those that index."""
@@ -43,7 +42,8 @@ def find(situation: Situation) -> Iterator[Change]:
     if count < 1:
         return
     where = f"{each:,.0f} pointwise kernels in {count:,.0f} run{'s' if round(count) > 1 else ''}"
-    yield Change(where, each, fusion.edit, fusion.ideal, uncertain=True, touches=calls)
+    edits = of_launches(fusion.edit), of_launches(fusion.ideal)
+    yield Change(where, each, *edits, uncertain=True, touches=calls)
 
 
 def _runs(of: ProgramCalls) -> Ints:
@@ -78,18 +78,16 @@ class _Fusion(Struct, frozen=True, eq=False, dict=True):
     groups: Ints  # first call of each call's run, -1 for none
     calls: Mask  # those in runs
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Launch each run once: it takes as long as its longest kernel, up to `_left` of all of them."""
-        assert isinstance(model, LaunchModel)
         low, high = HOST_LEFT
         fused = folded(model, self.groups, self._left(level))
         operators = self.calls.sum() / len(distinct(self.groups[self.calls]))  # of a run
         left = (low + (high - low) * level) / operators
         return spared(fused, self.of, self._work, 1.0 - left)
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Take the kernels and the host work around them away."""
-        assert isinstance(model, LaunchModel)
         return spared(without_work(model, self.calls), self.of, self._work, 1.0)
 
     @cached_property

@@ -15,11 +15,10 @@ from hpuprof.model.intervals import EMPTY, Intervals, contains, union
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.trace import Trace
 from hpuprof.planning.remedy import Effort, Remedy
-from hpuprof.planning.row_edits import without_work
+from hpuprof.planning.row_edits import of_launches, without_work
 from hpuprof.planning.situation import Situation, shortened
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
-from hpuprof.what_if.step_model import StepModel
 
 CHECKPOINT = "CheckpointFunctionBackward"
 LEAST_OPERATORS = 8
@@ -46,7 +45,15 @@ def find(situation: Situation) -> Iterator[Change]:
     change = _Kept(calls, windows, max(1, round(len(windows) / program.steps)))
     where = f"{per_step:,.0f} launches of forward run again in backward; {room(used, total)}"
     bends = as_many_as_fit(change.layers)[1]
-    yield Change(where, per_step, change.edit, change.ideal, uncertain=True, bends=bends, touches=launches)
+    yield Change(
+        where,
+        per_step,
+        of_launches(change.edit),
+        of_launches(change.ideal),
+        uncertain=True,
+        bends=bends,
+        touches=launches,
+    )
 
 
 def _again(view: RankView) -> Intervals:
@@ -107,14 +114,13 @@ class _Kept(Struct, frozen=True, eq=False):
     windows: Intervals
     layers: int  # of a step
 
-    def edit(self, model: StepModel, level: float) -> LaunchModel:
+    def edit(self, model: LaunchModel, level: float) -> LaunchModel:
         """Drop what runs again, down to nothing of it where memory does not allow more."""
-        assert isinstance(model, LaunchModel)
         left = as_many_as_fit(self.layers)[0](level)
         kept = without_work(model, self.calls, left=left)
         return kept.without_host(shortened(self.windows, 1.0 - left))
 
-    def ideal(self, model: StepModel, _: float) -> LaunchModel:
+    def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Drop all of it."""
         return self.edit(model, 0.0)
 

@@ -15,7 +15,7 @@ from hpuprof.model.intervals import measure
 from hpuprof.planning.cpu_work import CpuWork
 from hpuprof.planning.lazy_actions import Actions, reads
 from hpuprof.planning.remedy import Effort, Remedy
-from hpuprof.planning.row_edits import scaled, without_cost
+from hpuprof.planning.row_edits import of_launches, of_recipes, scaled, without_cost
 from hpuprof.planning.situation import Group, ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
@@ -38,17 +38,15 @@ MOST_OF_A_VALUE = 1 << 16
 numbers; more of them are wanted on the host, so that the copy stays and only the wait can go."""
 
 
-def _gone(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel:
-    assert isinstance(model, LaunchModel)
+def _gone(model: LaunchModel, _: float, *, calls: Mask, free: bool) -> StepModel:
     return model.without_waits(calls, free=free)
 
 
-def _pinned(model: StepModel, level: float, *, calls: Mask, copied: Mask, staged: Mask, free: bool) -> StepModel:
+def _pinned(model: LaunchModel, level: float, *, calls: Mask, copied: Mask, staged: Mask, free: bool) -> StepModel:
     """Copy from or to pinned memory: no one waits or moves the data, and the copy takes less time.
 
     `copied`: rows that may be faster; `staged`: calls that move the data.
     """
-    assert isinstance(model, LaunchModel)
     program, (low, high) = model.program, PINNED_LEFT
     mine = calls[program.call]
     for call in np.flatnonzero(calls).tolist():
@@ -60,16 +58,14 @@ def _pinned(model: StepModel, level: float, *, calls: Mask, copied: Mask, staged
     return faster.without_waits(calls, free=free)
 
 
-def _unread(model: StepModel, _: float, *, calls: Mask, free: bool) -> StepModel:
+def _unread(model: LaunchModel, _: float, *, calls: Mask, free: bool) -> StepModel:
     """Drop reads with all that the operators around them (`aten::item`) do on the host."""
-    assert isinstance(model, LaunchModel)
     operators = model.around.copying_in(model.program, calls)
     return model.without_waits(calls, free=free).without_host(operators)
 
 
-def _unread_lazily(model: StepModel, _: float, *, found: Actions) -> StepModel:
+def _unread_lazily(model: RecipeModel, _: float, *, found: Actions) -> StepModel:
     """Drop reads with the flush and the wait in them."""
-    assert isinstance(model, RecipeModel)
     return model.without_actions(found.chosen).without_host(found.windows)
 
 
@@ -86,8 +82,8 @@ def _changes(of: ProgramCalls, calls: Mask, *, free: bool, edit: Callable[..., S
         yield Change(
             group.where,
             group.per_step,
-            partial(edit, calls=group.calls, free=free),
-            None if free else partial(edit, calls=group.calls, free=True),
+            of_launches(partial(edit, calls=group.calls, free=free)),
+            None if free else of_launches(partial(edit, calls=group.calls, free=True)),
             uncertain=edit not in (_gone, _unread),
             touches=group.calls,
         )
@@ -100,7 +96,7 @@ def find_reads(situation: Situation) -> Iterator[Change]:
         yield from _changes(of, _reads(of) & ~_results(of), free=True, edit=_unread)
     elif isinstance(situation.model, RecipeModel) and (found := reads(situation.model)).per_step:
         where = f"reads of a value, {found.per_step:.3g} a step"
-        yield Change(where, found.per_step, partial(_unread_lazily, found=found), occurs=found.windows)
+        yield Change(where, found.per_step, of_recipes(partial(_unread_lazily, found=found)), occurs=found.windows)
 
 
 def find_results(situation: Situation) -> Iterator[Change]:

@@ -54,7 +54,7 @@ def test_reductions_begin_when_their_gradients_are_there(tmp_path):
 def test_reductions_and_kernels_slow_each_other_only_while_both_run(tmp_path):
     """The first reduction, of 20, runs beside the second kernel, of 30; the last one begins when backward is over."""
     bench = Bench.of(loop(), gradient_overlap.REMEDY, tmp_path)
-    factors = bench.changes[0].edit.__self__._slower(0.5)
+    factors = bench.changes[0].edit.__wrapped__.__self__._slower(0.5)
     slower, busy = gradient_overlap.SLOWER_ALONGSIDE / 2, 60 / 61
     expected = [1, 1 + slower * 20 / 30 * busy, 1 + slower * busy, 1, 1]
     assert factors[:5] == pytest.approx(expected, abs=0.002)

@@ -10,6 +10,8 @@ from lazy_steps import lazy
 
 import hpuprof
 from hpuprof.model.tables import PlanRow
+from hpuprof.planning.row_edits import of_launches, of_recipes
+from hpuprof.what_if.totals import TotalsModel
 
 
 def rows(folder: Path, remedy: str, step: str, **how: Any) -> list[PlanRow]:
@@ -63,3 +65,9 @@ def test_without_lazy_mode_no_graph_accumulates(samples):
 def test_what_accumulates_has_no_device_time_of_its_own(samples):
     table = hpuprof.analyze(samples / "hpu_g1_lazy").operators
     assert table.set_index("name").loc["aten::mm", ["device_total_ns", "launches"]].isna().all()
+
+
+@pytest.mark.parametrize("of", [of_launches, of_recipes])
+def test_an_edit_takes_the_steps_that_it_is_for_alone(of):
+    with pytest.raises(TypeError, match="TotalsModel"):
+        of(lambda model, _: model)(object.__new__(TotalsModel), 0.0)

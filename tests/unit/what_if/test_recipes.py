@@ -11,7 +11,6 @@ from lazy_steps import BRIDGE, BUILD, lazy
 from msgspec.structs import replace
 
 import hpuprof
-from hpuprof.analysis.activations import work_activations
 from hpuprof.analysis.modules import backward_windows, module_calls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.graph_mode.collective_skeleton import together_ns
@@ -165,8 +164,7 @@ def test_a_border_makes_two_graphs_of_one_recipe(tmp_path):
 
 
 def test_one_recipe_that_runs_back_to_back_is_cut_where_it_repeats(tmp_path):
-    trace = view_of(lazy(6, host=(40,), work=(200,), recipes=(7,)), tmp_path).trace
-    work = work_activations(trace)
+    work = view_of(lazy(6, host=(40,), work=(200,), recipes=(7,)), tmp_path).links.work
     assert len(work) == 6
     assert (work.end - work.start).tolist() == [200_000] * 6
     assert work.call.min() >= 0
