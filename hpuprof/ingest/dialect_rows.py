@@ -44,7 +44,7 @@ ROW_RULES: tuple[RowRule, ...] = (
         "runtime",
         _cats(
             "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime "
-            "privateuse1_runtime privateuse1_driver musa_runtime musa_driver mlu_runtime mlu_driver dequeue"
+            "privateuse1_runtime privateuse1_driver musa_runtime musa_driver mlu_runtime mlu_driver glow_runtime dequeue"
         ),
         "host",
         HostKind.RUNTIME,
@@ -99,7 +99,7 @@ ROW_RULES: tuple[RowRule, ...] = (
     ),
     RowRule("event", _cats("cuda_event"), "ignore", source="Kineto: a point of 1 ns on a stream is no device work"),
     RowRule(
-        "overhead", _cats("overhead trace cuda_profiler_range"), "ignore", source="Kineto: the profiler's own rows"
+        "overhead", _cats("overhead trace cuda_profiler_range xpu_scope_profiler"), "ignore", source="Kineto: the profiler's own rows"
     ),
     RowRule("flow", _cats("ac2g async_cpu_to_gpu async fwdbwd forward_backward enqueue"), "ignore", source="arrows"),
     RowRule(
@@ -230,6 +230,14 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         hw_event=re.compile(r"^$"),
         example={"engine": "TPC", "category": "kernel", "name": "TPC_SPU_START 12", "hw_event": ""},
         source="rows of contexts without a name are called by the event and the context's number (same readers)",
+    ),
+    DeviceRule(
+        "xpu-metrics",
+        DeviceKind.MARKER,
+        categories=_cats("kernel"),
+        name=re.compile(r"^metrics: "),
+        example={"engine": "", "category": "kernel", "name": "metrics: gemm_kernel", "hw_event": ""},
+        source="Kineto (XpuptiScopeProfilerHandlers.cpp): a second row around each kernel, with what was measured in it",
     ),
     DeviceRule(
         "hpu-dispatch",

@@ -38,7 +38,7 @@ CATEGORIES = {
         ANY,
         *("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver", "mtia_runtime"),
         *("privateuse1_runtime", "privateuse1_driver", "musa_runtime", "musa_driver", "mlu_runtime", "mlu_driver"),
-        "dequeue",
+        *("glow_runtime", "dequeue"),
     ),
     "kernel": (ANY, "kernel", "Kernel", "concurrent_kernel"),
     "memcpy": (ANY, "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"),
@@ -52,7 +52,7 @@ CATEGORIES = {
     "wait": (ANY, "xpu_sync"),
     "collective-span": (ANY, "collective_comm"),
     "event": (ANY, "cuda_event"),
-    "overhead": (ANY, "overhead", "Trace", "cuda_profiler_range"),
+    "overhead": (ANY, "overhead", "Trace", "cuda_profiler_range", "xpu_scope_profiler"),
     "flow": (ANY, "ac2g", "async_cpu_to_gpu", "async", "fwdbwd", "forward_backward", "enqueue"),
     "boundary": (ANY, "trace_boundary"),
 }
@@ -271,6 +271,7 @@ DEVICE_ROWS = {
         ("NIC", "hpu_op", "STM_0_QPC 7", ""),
         ("MME", "kernel", "START_EVENT 12", ""),
     ],
+    "xpu-metrics": [("", "kernel", "metrics: gemm_kernel", "")],
     "hpu-dispatch": [("TPC", "kernel", "null", "TPC_SPU_START_TO_SPU_HALT"), ("TPC", "Kernel", "null", "")],
     "hpu-dma-transpose": [("DMA", "Kernel", "DmaTranspose", "")],
     "hpu-collective-copy": [("DMA", "hpu_op", "hcl_reduce_scatter", "DBG_DMA_TRC_WR_DATA_LAST")],
@@ -363,6 +364,7 @@ def test_device_kinds():
     assert {r.id: r.kind for r in PLAIN_RULES} == {
         "hw-marker": DeviceKind.MARKER,
         "hw-marker-by-name": DeviceKind.MARKER,
+        "xpu-metrics": DeviceKind.MARKER,
         "hpu-dispatch": DeviceKind.DISPATCH,
         "hpu-collective-copy": DeviceKind.COMMUNICATION,
         "hpu-nic": DeviceKind.COMMUNICATION,

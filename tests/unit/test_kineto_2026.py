@@ -180,3 +180,18 @@ def test_calls_on_the_process_of_the_device_are_on_their_thread(tmp_path):
     assert trace.family == "flagos"
     assert {trace.tracks[t].pid for t in trace.host.track[calls].tolist()} == {str(MAIN[0])}
     assert read_trace(tmp_path / "t.json").family == "flagos"
+
+
+def test_rows_of_metrics_around_kernels_of_xpu_are_no_work(tmp_path):
+    """XPUPTI's scope profiler writes a second row around each kernel, a nanosecond longer at both ends."""
+    b = TraceBuilder().steps(4, 1000)
+    for i in range(4):
+        at = 1000 * i
+        b.host("aten::mm", at + 10, 50).host("urEnqueueKernelLaunch", at + 15, 5, cat="xpu_runtime", correlation=i + 1)
+        b.device("gemm", at + 60, 400, correlation=i + 1)
+        b.device("metrics: gemm", at + 59.999, 400.002)
+    report = hpuprof.analyze(b.write(tmp_path / "t.json"), jobs=1)
+    (file,) = report.data.files
+    assert (file.family, file.unknown, file.linked_fraction) == ("xpu", [], 1.0)
+    assert report.metrics["device_busy_fraction"].value == pytest.approx(0.4)
+    assert [k.name for k in report.data.kernels] == ["gemm"]
