@@ -44,7 +44,8 @@ ROW_RULES: tuple[RowRule, ...] = (
         "runtime",
         _cats(
             "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver mtia_runtime "
-            "privateuse1_runtime privateuse1_driver musa_runtime musa_driver mlu_runtime mlu_driver glow_runtime dequeue"
+            "privateuse1_runtime privateuse1_driver musa_runtime musa_driver mlu_runtime mlu_driver glow_runtime "
+            "dequeue"
         ),
         "host",
         HostKind.RUNTIME,
@@ -99,7 +100,10 @@ ROW_RULES: tuple[RowRule, ...] = (
     ),
     RowRule("event", _cats("cuda_event"), "ignore", source="Kineto: a point of 1 ns on a stream is no device work"),
     RowRule(
-        "overhead", _cats("overhead trace cuda_profiler_range xpu_scope_profiler"), "ignore", source="Kineto: the profiler's own rows"
+        "overhead",
+        _cats("overhead trace cuda_profiler_range xpu_scope_profiler"),
+        "ignore",
+        source="Kineto: the profiler's own rows",
     ),
     RowRule("flow", _cats("ac2g async_cpu_to_gpu async fwdbwd forward_backward enqueue"), "ignore", source="arrows"),
     RowRule(
@@ -237,7 +241,7 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         categories=_cats("kernel"),
         name=re.compile(r"^metrics: "),
         example={"engine": "", "category": "kernel", "name": "metrics: gemm_kernel", "hw_event": ""},
-        source="Kineto (XpuptiScopeProfilerHandlers.cpp): a second row around each kernel, with what was measured in it",
+        source="Kineto (XpuptiScopeProfilerHandlers.cpp): a second row around a kernel, with what was measured in it",
     ),
     DeviceRule(
         "hpu-dispatch",
