@@ -33,7 +33,7 @@ def align(calls: Ints, activations: Ints, waited: Ints = NO_WAITS, idle: Interva
     before its call then.
 
     Where activations begin before their calls, either more of them were launched before the recording, or the clock is
-    off: whatever leaves less contradicted or waiting beside an idle device. The links that are contradicted still are
+    off: whatever leaves less contradicted or waiting while the device idles. The links that are contradicted still are
     dropped, each alone.
 
     Doubtful is what another alignment that fits as well would join to another call.
