@@ -71,13 +71,17 @@ class Program:
         runs = [run_ranks(program, self.machine, seed=f"{self.seed} {r}", **how)[0] for r in range(ROUNDS)]
         return median(run.step_ns() for run in runs)
 
-    def plan(self) -> list[PlanRow]:
-        """Record the program and return its plan."""
+    def recorded(self) -> str:
+        """Return a trace of ten steps, with the profiler."""
         program = [lazy.lazy_program(self.step, self.bridge, "eager")]
         seen = run_ranks(program, self.machine, seed=f"{self.seed} profiled", profile=True, steps=10)[0]
+        return lazy_trace(seen, self.machine, Source(0, 1), f"{self.seed} trace")
+
+    def plan(self) -> list[PlanRow]:
+        """Record the program and return its plan."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "lazy_0.1.pt.trace.json"
-            path.write_text(lazy_trace(seen, self.machine, Source(0, 1), f"{self.seed} trace"), encoding="utf-8")
+            path.write_text(self.recorded(), encoding="utf-8")
             return hpuprof.analyze(path, cache="off", step_time=f"{self.step_ns() / 1e6}ms").data.plan
 
     def fixes(self) -> Iterator[tuple[str, str, Program]]:

@@ -152,14 +152,22 @@ class Missing(Struct, frozen=True, eq=False):
         return cls(when, graph, lacking, silent, _unseen(trace, links.launch, calls, lacking, graph))
 
     @classmethod
-    def of_steps(cls, trace: Trace, windows: Intervals, alike: list[Ints]) -> Missing:
+    def of_steps(cls, trace: Trace, windows: Intervals, alike: list[Ints], launched: Ints) -> Missing:
         """Find steps that show fewer device rows, and a device less busy, than steps whose host works alike.
 
         Their rows end early: a device that works up to the end does so behind it, too, as where the host runs ahead.
-        One at either end of the recording may be: the device has not begun yet, or goes on behind it.
+        One at either end of the recording may be: the device has not begun yet, or goes on behind it. None did where all
+        launched as many rows as their like. `launched`: host row behind each device row, -1: unknown.
         """
         device, share = trace.device, 1 - TOLERATED[-1]
         real = device.kind != DeviceKind.MARKER
+        known = real & (launched >= 0)
+        made = np.searchsorted(windows.start, trace.host.start[launched[known]], side="right") - 1
+        each = np.bincount(made[made >= 0], minlength=len(windows))
+        inner = [steps[(steps > 0) & (steps < len(windows) - 1)] for steps in alike]
+        as_many = all((each[steps] >= share * percentiles(each[steps], 90)).all() for steps in inner if len(steps))
+        if 2 * np.count_nonzero(known) > np.count_nonzero(real) and as_many:
+            return NOTHING_MISSING
         low, high = (np.searchsorted(device.start[real], at) for at in (windows.start, windows.end))
         busy = measure(union(device.start, device.end, real), windows.start, windows.end) / np.maximum(windows.dur, 1)
         over = np.maximum.accumulate(np.append(0, device.end[real]))[high]

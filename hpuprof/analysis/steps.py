@@ -258,7 +258,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     if not FAMILIES[trace.family].correlated or not len(launch_calls(trace)):
         alike, _ = clusters(seen.on_host, purpose, windows, np.zeros(len(windows), dtype=bool))
         alike = [steps for steps in alike if seen.operators[steps].any() or seen.launches[steps].any()]
-        missing = Missing.of_steps(trace, timed, alike)
+        missing = Missing.of_steps(trace, timed, alike, launched)
     whole = whole_steps(missing, timed)
     if missing.lacking.any() and sum(whole[i] for i, reason in enumerate(excluded) if not reason) < FEW:
         # A first step that looks too idle shows more than steps that lost rows; a last one drains the device's queue.

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import hpuprof
+from benchmarks.plan import lazy_mode
 from hpuprof.model.tables import PlanRow
 from sample_traces.generator import to_fix
 from sample_traces.generator.export import write_trace
@@ -72,3 +73,13 @@ def estimated(path: Path, remedy: str, now_ns: float) -> list[PlanRow]:
     found = [row for row in rows if row.alone_ns is not None]
     assert found, rows
     return found
+
+
+@pytest.mark.parametrize("seed", [155, 157, 165])
+def test_steps_of_lazy_mode_that_share_the_device_are_whole(seed, tmp_path):
+    """The host runs ahead: the work of two steps ends in one of them, and little runs while the other is on the host."""
+    path = tmp_path / "lazy_0.1.pt.trace.json"
+    path.write_text(lazy_mode.Program.draw(seed).recorded(), encoding="utf-8")
+    report = hpuprof.analyze(path, jobs=1, cache="off")
+    assert not {"HP106", "HP154"} & {d.code for d in report.data.diagnostics}
+    assert all(step.excluded != "lost rows" for step in report.data.steps)
