@@ -156,8 +156,8 @@ class Missing(Struct, frozen=True, eq=False):
         """Find steps that show fewer device rows, and a device less busy, than steps whose host works alike.
 
         Their rows end early: a device that works up to the end does so behind it, too, as where the host runs ahead.
-        One at either end of the recording may be: the device has not begun yet, or goes on behind it. None did where all
-        launched as many rows as their like. `launched`: host row behind each device row, -1: unknown.
+        One at either end of the recording may be: the device has not begun yet, or goes on behind it. None did where
+        all launched as many rows as their like. `launched`: host row behind each device row, -1: unknown.
         """
         device, share = trace.device, 1 - TOLERATED[-1]
         real = device.kind != DeviceKind.MARKER
