@@ -88,7 +88,7 @@ class Links(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def caused(self) -> NestIndex:
         """Host row of the program behind each device row; -1 where its launch is unknown."""
-        return np.where(self.launch >= 0, np.append(self.behind, -1)[self.launch], -1)
+        return self.launch if self.by_order is None else np.append(self.behind, -1)[self.launch]
 
     @cached_property
     def work_ns(self) -> NestIndex:

@@ -10,10 +10,10 @@ import numpy as np
 
 from hpuprof.analysis.activations import How
 from hpuprof.analysis.device_time import occupies
-from hpuprof.analysis.groups import clusters
+from hpuprof.analysis.groups import clusters, members
 from hpuprof.analysis.operators import MAX_ROWS
 from hpuprof.analysis.rank_view import RankView
-from hpuprof.model.arrays import Ints, distinct, kinds_of
+from hpuprof.model.arrays import Codes, Floats, Ints, distinct, kinds_of
 from hpuprof.model.intervals import contains
 from hpuprof.model.tables import RecipeRow
 
@@ -62,39 +62,43 @@ def recipe_rows(view: RankView) -> tuple[list[RecipeRow], int]:
 
 
 class _Runs:
-    """The runs of recipes: activations, by recipe. `which`: recipe of each of the rows."""
+    """The runs of recipes: activations, by recipe. `which`: recipe of each of the rows, from 0."""
 
     def __init__(self, view: RankView, rows: Ints, which: Ints, count: int) -> None:
-        self.view, self.rows, self.which = view, rows, which
-        work = view.links.activations
+        links, device, host = view.links, view.trace.device, view.trace.host
+        self.names, work = view.trace.names, links.activations
         pairs = distinct(which * (len(work) + 1) + work.of_row[rows])
-        self.recipe, self.run = pairs // (len(work) + 1), pairs % (len(work) + 1)
-        self.count = np.bincount(self.recipe, minlength=count)
-        self.linked = np.bincount(self.recipe[work.call[self.run] >= 0], minlength=count)
+        recipe, run = pairs // (len(work) + 1), pairs % (len(work) + 1)
+        self.count = np.bincount(recipe, minlength=count)
+        self.linked = np.bincount(recipe[work.call[run] >= 0], minlength=count)
+        self.known = [work.how[run[mine]] for _, mine in members(recipe)]
+        operator = links.operator[rows]
+        row = np.where(operator >= 0, np.append(links.nesting.rows, 0)[operator], links.caused[rows])
+        launching = np.where(row >= 0, np.append(host.name, -1)[row], -1)
+        self.spent = [
+            tuple(_spent(name[mine], device.dur[rows[mine]]) for name in (launching, device.name[rows]))
+            for _, mine in members(which)
+        ]
 
     def how(self, recipe: int) -> How:
         """Return how most launches of a recipe are known."""
-        how = self.view.links.activations.how[self.run[self.recipe == recipe]]
-        return How(int(np.bincount(how).argmax()))
+        return How(int(np.bincount(self.known[recipe]).argmax()))
 
     def launched_by(self, recipe: int) -> str:
         """Return the operator, else the call of the program, that launched most of a recipe's time; empty: unknown."""
-        links, host = self.view.links, self.view.trace.host
-        mine = self.rows[self.which == recipe]
-        operator, caused = links.operator[mine], links.caused[mine]
-        row = np.where(operator >= 0, np.append(links.nesting.rows, 0)[operator], caused)
-        return self._most(np.where(row >= 0, np.append(host.name, -1)[row], -1), mine)
+        names, spent = self.spent[recipe][0]
+        most = int(names[spent.argmax()])
+        return self.names[most] if most >= 0 else ""
 
     def nodes(self, recipe: int) -> str:
         """Return the kernels with most of a recipe's time, with their shares of the sum over lanes."""
-        device, mine = self.view.trace.device, self.rows[self.which == recipe]
-        names, _, of = kinds_of(device.name[mine])
-        spent = np.bincount(of, weights=device.dur[mine])
+        names, spent = self.spent[recipe][1]
         largest = np.argsort(-spent, kind="stable")[:MOST_NODES].tolist()
         whole = max(1.0, float(spent.sum()))
-        return ", ".join(f"{self.view.trace.names[int(names[i])]} {spent[i] / whole:.0%}" for i in largest)
+        return ", ".join(f"{self.names[int(names[i])]} {spent[i] / whole:.0%}" for i in largest)
 
-    def _most(self, name: Ints, rows: Ints) -> str:
-        names, _, of = kinds_of(name)
-        most = int(names[np.bincount(of, weights=self.view.trace.device.dur[rows]).argmax()])
-        return self.view.trace.names[most] if most >= 0 else ""
+
+def _spent(name: Ints | Codes, dur: Ints) -> tuple[Ints, Floats]:
+    """Return the distinct names, ascending, and the time of each [ns]."""
+    names, _, of = kinds_of(name)
+    return names, np.bincount(of, weights=dur).astype(np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,6 +16,8 @@ from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.schedule import Wait, Waits
 from hpuprof.what_if.step_model import StepModel
+
+Model = TypeVar("Model", bound=StepModel)
 
 
 def lane_waits(row: Ints, source: Ints, tail: float) -> Waits:
@@ -70,22 +73,18 @@ def per_step(values: Floats, step: Ints, steps: int) -> Floats:
 
 def of_launches(edit: Callable[[LaunchModel, float], StepModel]) -> Edit:
     """Return an edit of steps that are known launch by launch; a remedy finds a place for it in no others."""
-
-    @wraps(edit)
-    def of_any(model: StepModel, level: float) -> StepModel:
-        if not isinstance(model, LaunchModel):
-            raise TypeError(type(model))
-        return edit(model, level)
-
-    return of_any
+    return _of(LaunchModel, edit)
 
 
 def of_recipes(edit: Callable[[RecipeModel, float], StepModel]) -> Edit:
     """Return an edit of steps that are known recipe by recipe; a remedy finds a place for it in no others."""
+    return _of(RecipeModel, edit)
 
+
+def _of(kind: type[Model], edit: Callable[[Model, float], StepModel]) -> Edit:
     @wraps(edit)
     def of_any(model: StepModel, level: float) -> StepModel:
-        if not isinstance(model, RecipeModel):
+        if not isinstance(model, kind):
             raise TypeError(type(model))
         return edit(model, level)
 
