@@ -37,8 +37,8 @@ FEW = 2
 _IN_TURN = ((FEW, 0.0), (FEW, _WHOLE), (FEW, 0.1), (1, 0.0), (1, _WHOLE), (1, TOLERATED[-1]))
 """How many steps must lack no more than a share, the best first. By judgment: one whole step comes before several that
 lack more than a tenth, as lost rows read as idle time, and steps are alike."""
-_ENOUGH_OF_PASS = 1 / 3
-"""Of a single step's launches that must come before the first lost row; by judgment: less may be another phase."""
+_ENOUGH_OF_STEP = 1 / 5
+"""Of a step's launches that must come before the first lost row; by judgment: less may be another phase."""
 SILENT_NS, SILENT_SHARE = 500_000, 0.05
 """A wait for a device without work that lasts so long, and this share of its step. Waits return within 0.1 ms of the
 last row; longer ones are the recorder's own, or lost rows. By judgment."""
@@ -273,7 +273,7 @@ def whole_steps(missing: Missing, windows: Intervals) -> Mask:
 
 
 def rows_end(missing: Missing, start: int, end: int) -> int | None:
-    """Return when the first launch without rows begins in the only step, if that step is to end there [ns].
+    """Return when the first launch without rows begins in a step, if that step is to end there [ns].
 
     None where so few rows are lost that the step stands with them (of a tail, fewer than of rows here and there: it
     reads as one long pause), or so many that what is left may be another phase.
@@ -285,9 +285,25 @@ def rows_end(missing: Missing, start: int, end: int) -> int | None:
     first = int(lacking[0])
     unseen = int(measure(missing.unseen, np.array([start]), np.array([end]))[0])
     tail = len(lacking) >= _TAIL * (launches - first) and unseen > _LITTLE * (end - start)
-    if len(lacking) <= (_WHOLE if tail else TOLERATED[-1]) * launches or first < _ENOUGH_OF_PASS * launches:
+    if len(lacking) <= (_WHOLE if tail else TOLERATED[-1]) * launches or first < _ENOUGH_OF_STEP * launches:
         return None
     return int(missing.when[low + first])
+
+
+def step_in_which_rows_end(missing: Missing, windows: Intervals, excluded: Mask) -> tuple[int, int] | None:
+    """Return the step in which the recording of rows ended and the first launch without rows in it begins [ns].
+
+    None where steps lack so little that they are judged with it, where rows come again, or where that step shows too
+    little. `excluded`: steps left out.
+    """
+    damaged = missing.shares(windows) > TOLERATED[-1]
+    if missing.steps or (~excluded & ~damaged).any():
+        return None
+    for i in np.flatnonzero(~excluded).tolist():
+        until = rows_end(missing, int(windows.start[i]), int(windows.end[i]))
+        if until is not None and missing.lacking[np.searchsorted(missing.when, until) :].mean() >= _TAIL:
+            return i, until
+    return None
 
 
 def _share(when: Ints, lacking: Mask, windows: Intervals) -> Floats:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.engine_markers import engine_steps
 from hpuprof.analysis.graph_period import graph_steps
@@ -72,6 +73,12 @@ class Windows(Struct, frozen=True, eq=False):
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def ending(self, step: int, until: int) -> Windows:
+        """Return them with one that ends earlier [ns]."""
+        end = self.end.copy()
+        end[step] = until
+        return replace(self, end=end)
 
 
 class LaunchedWork(Struct, frozen=True, eq=False):

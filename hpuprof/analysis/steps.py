@@ -26,6 +26,7 @@ from hpuprof.analysis.integrity import (
     Missing,
     damaged_steps,
     rows_end,
+    step_in_which_rows_end,
     whole_steps,
 )
 from hpuprof.analysis.links import Links
@@ -107,7 +108,7 @@ class Steps(Struct, frozen=True, eq=False, dict=True):
     missing: Missing = NOTHING_MISSING
     skew: Skew | None = None
     late: int = 0  # steps whose work has rows behind all steps only, while the device idled
-    cut_ns: int = 0  # of the only step, which ends where its rows do
+    cut_ns: int = 0  # of the only step that is judged, which ends where its rows do
 
     def __len__(self) -> int:
         return len(self.start)
@@ -229,12 +230,27 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     windows = _without_ends(
         find_windows(trace, roles, launched, work), opening_wait(trace, launched), closing_wait(trace)
     )
-    missing = Missing.of(trace, links, windows.start)
-    rows_until = rows_end(missing, int(windows.start[0]), int(windows.end[0])) if len(windows) == 1 else None
-    cut = int(windows.end[0]) - rows_until if rows_until is not None else 0
-    if rows_until is not None:
-        windows = replace(windows, end=np.array([rows_until], dtype=np.int64))
-    skew = start_skew(trace)
+    until = None
+    if len(windows) == 1:
+        missing = Missing.of(trace, links, windows.start)
+        until = rows_end(missing, int(windows.start[0]), int(windows.end[0]))
+    return _steps_in(trace, roles, compiling, links, windows, None if until is None else (0, until))
+
+
+def _steps_in(
+    trace: Trace,
+    roles: npt.NDArray[np.int8],
+    compiling: Intervals,
+    links: Links,
+    windows: Windows,
+    judged: tuple[int, int] | None = None,
+) -> Steps:
+    """Sort steps into kinds; `judged`: the only one to judge, and when it is to end, as its rows do [ns]."""
+    launched, work = links.caused, LaunchedWork.of(links)
+    cut_ns = 0
+    if judged is not None:
+        windows, cut_ns = windows.ending(*judged), int(windows.end[judged[0]]) - judged[1]
+    missing, skew = Missing.of(trace, links, windows.start), start_skew(trace)
     seen = describe(trace, links.nesting, work, windows)
     completion = completion_windows(trace, launched, windows.start, windows.end)
     wall = completion.dur if completion else windows.end - windows.start
@@ -264,6 +280,10 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         # A first step that looks too idle shows more than steps that lost rows; a last one drains the device's queue.
         excluded = ["" if whole[i] and reason == "first" else reason for i, reason in enumerate(excluded)]
     lost = damaged_steps(missing, timed, np.array([bool(x) for x in excluded]))
+    if judged is None and missing.lacking.any() and not lost.any():
+        aside = np.array([bool(x) and x != "first" for x in excluded])
+        if (last := step_in_which_rows_end(missing, timed, aside)) is not None:
+            return _steps_in(trace, roles, compiling, links, windows, last)
     for i in np.flatnonzero(lost).tolist():
         excluded[i] = excluded[i] or LOST
     if skew is not None and (apart := (windows.end <= skew.start) | (windows.start >= skew.end)).any():
@@ -279,7 +299,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         mark_unusual(wall, excluded, steps, seen, lambda: idle_in(trace, completion or timed, fetches))
         typical = steps[[not excluded[i] for i in steps.tolist()]]
         kinds.append(StepKind(name, steps, typical, steps[~lost[steps]], purpose[int(steps[0])] in SPECIAL))
-    kinds = _in_order(kinds, wall)
+    kinds = _in_order(kinds, wall, None if judged is None else judged[0])
     lead = kinds[0]
     for kind in kinds[1:]:
         for i in kind.typical.tolist():
@@ -303,7 +323,7 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
         missing,
         skew,
         late_rows(trace, launched, timed, missing.unseen),
-        cut,
+        cut_ns,
     )
 
 
@@ -316,15 +336,18 @@ def _without_ends(windows: Windows, opening: Intervals, closing: Intervals) -> W
     return windows
 
 
-def _in_order(kinds: list[StepKind], wall: Ints) -> list[StepKind]:
-    """Put the kind to speak of first: of those that recur and matter the one with most time. Then by time."""
+def _in_order(kinds: list[StepKind], wall: Ints, judged: int | None) -> list[StepKind]:
+    """Put the kind to speak of first: of those that recur and matter the one with most time. Then by time.
+
+    `judged`: the only step to judge, if there is one.
+    """
     time = {id(kind): int(wall[kind.steps].sum()) for kind in kinds}
     settled = sum(time[id(kind)] for kind in kinds if not kind.special)
 
-    def weight(kind: StepKind) -> tuple[bool, int, int, int]:
+    def weight(kind: StepKind) -> tuple[bool, bool, int, int, int]:
         matters = time[id(kind)] >= MATTERS * settled
         recurs = min(len(kind.typical), _RECURS) if matters else 0
-        return not kind.special, recurs, time[id(kind)], -int(kind.steps[0])
+        return judged in kind.steps, not kind.special, recurs, time[id(kind)], -int(kind.steps[0])
 
     lead = max(kinds, key=weight)
     return [lead, *sorted((k for k in kinds if k is not lead), key=lambda k: (-time[id(k)], int(k.steps[0])))]

@@ -131,14 +131,31 @@ def test_where_all_steps_lack_many_rows_nothing_is_blamed(tmp_path):
     assert report.graph_mode.verdict == "cannot say"
 
 
-@pytest.mark.parametrize(("shown", "bound"), [(36, "device"), (24, "device"), (12, "unknown")])
+@pytest.mark.parametrize(("shown", "bound"), [(36, "device"), (24, "device"), (12, "device"), (8, "unknown")])
 def test_the_only_step_is_judged_up_to_where_its_rows_end(shown, bound, tmp_path):
     report = analyzed(program(steps=1, keep=lambda _, i: i < shown), tmp_path)
     assert report.headline.bound == bound
     if bound == "device":
         cut = f"without its last {(1 - 0.02 * shown) * 1000 - 3:.1f} µs"
         assert f"; the step is judged up to the first of them, {cut}. Device-bound: " in report.headline.sentence
-        assert report.data.steps[0].wall_ns == pytest.approx(20_000 * shown, rel=0.05)
+        assert report.data.steps[0].wall_ns == pytest.approx(20_000 * shown, abs=20_000)
+
+
+def test_a_step_in_which_rows_end_is_judged_up_to_there_where_none_is_whole(tmp_path):
+    report = analyzed(program(6, keep=lambda step, i: not step and i < 24), tmp_path)
+    judged = [step for step in report.data.steps if step.used]
+    assert [step.step for step in judged] == [0]
+    assert left_out(report) == [1, 2, 3, 4]
+    assert judged[0].wall_ns == pytest.approx(480_000, abs=20_000)
+    assert report.headline.bound == "device"
+    assert "; the step is judged up to the first of them, without its last " in report.headline.sentence
+
+
+def test_a_step_is_not_cut_where_rows_come_again(tmp_path):
+    """Every step lacks the rows of its second half: they were not lost with the end of a recording."""
+    report = analyzed(program(keep=lambda _, i: i < 24), tmp_path)
+    assert codes(report) == {"HP106"}
+    assert report.headline.bound == "unknown"
 
 
 def test_the_only_step_stands_with_a_tail_that_leaves_little_of_its_time_open(tmp_path):
@@ -700,8 +717,8 @@ def test_whole_steps_launch_something_and_lack_a_hundredth_at_most():
         (range(70, 100), 700),
         (range(70, 95), None),  # a quarter, and rows behind them
         (range(70, 96), 700),
-        (range(33, 100), None),  # less than a third before them
-        (range(34, 100), 340),
+        (range(19, 100), None),  # less than a fifth before them
+        (range(20, 100), 200),
         (range(99, 100), None),  # a hundredth
         (range(98, 100), 980),
         (range(0), None),
