@@ -291,19 +291,17 @@ def rows_end(missing: Missing, start: int, end: int) -> int | None:
 
 
 def step_in_which_rows_end(missing: Missing, windows: Intervals, excluded: Mask) -> tuple[int, int] | None:
-    """Return the step in which the recording of rows ended and the first launch without rows in it begins [ns].
+    """Return the first step that shows enough before its first lost row, and when that one's launch begins [ns].
 
-    None where steps lack so little that they are judged with it, where rows come again, or where that step shows too
-    little. `excluded`: steps left out.
+    None where steps lack so little that they are judged with it, or lose rows anew in each of them: such rows are never
+    recorded. `excluded`: steps left out.
     """
-    damaged = missing.shares(windows) > TOLERATED[-1]
-    if missing.steps or (~excluded & ~damaged).any():
+    damaged, steps = missing.shares(windows) > TOLERATED[-1], np.flatnonzero(~excluded)
+    anew = np.count_nonzero(missing.lacking[1:] & ~missing.lacking[:-1]) >= max(2, len(steps))
+    if missing.steps or anew or (~excluded & ~damaged).any():
         return None
-    for i in np.flatnonzero(~excluded).tolist():
-        until = rows_end(missing, int(windows.start[i]), int(windows.end[i]))
-        if until is not None and missing.lacking[np.searchsorted(missing.when, until) :].mean() >= _TAIL:
-            return i, until
-    return None
+    ends = ((i, rows_end(missing, int(windows.start[i]), int(windows.end[i]))) for i in steps.tolist())
+    return next(((i, until) for i, until in ends if until is not None), None)
 
 
 def _share(when: Ints, lacking: Mask, windows: Intervals) -> Floats:
