@@ -80,13 +80,18 @@ def percentile(values: Ints, q: float) -> int | None:
 def clusters(keys: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Merge overlapping intervals of the same key; return key, start, end and row count of each merged interval.
 
-    Rows of one HPU kernel run on many lanes at once and count as one activation.
+    Rows of one HPU kernel run on many lanes at once and count as one activation. They lie side by side, so neighbors
+    that overlap are merged before anything is sorted.
     """
-    order = np.lexsort((start, keys))
-    keys, start, end = keys[order].astype(np.int64), start[order], end[order]
     if not len(keys):
         none = np.empty(0, dtype=np.int64)
         return none, none, none, none
+    apart = (keys[1:] != keys[:-1]) | (start[1:] >= end[:-1]) | (start[1:] < start[:-1])
+    first = np.flatnonzero(np.append(True, apart))
+    count, end = np.diff(np.append(first, len(keys))), np.maximum.reduceat(end, first)
+    keys, start = keys[first].astype(np.int64), start[first]
+    order = np.lexsort((start, keys))
+    keys, start, end, count = keys[order], start[order], end[order], count[order]
     # Shift each key's intervals into a range of their own, so that one running maximum serves all keys.
     dense = kinds_of(keys)[2]
     span = int(end.max()) - int(start.min()) + 1
@@ -94,7 +99,7 @@ def clusters(keys: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints
     reach = np.maximum.accumulate(dense * span + (end - low))
     new = np.append([True], dense[1:] * span + (start[1:] - low) >= reach[:-1])
     first = np.flatnonzero(new)
-    return keys[first], start[first], np.maximum.reduceat(end, first), np.diff(np.append(first, len(keys)))
+    return keys[first], start[first], np.maximum.reduceat(end, first), np.add.reduceat(count, first)
 
 
 def step_deviations(

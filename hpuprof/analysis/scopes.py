@@ -13,7 +13,7 @@ from hpuprof.analysis.groups import clusters
 from hpuprof.analysis.operators import MAX_ROWS
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.ingest.columns import Interner
-from hpuprof.model.arrays import distinct
+from hpuprof.model.arrays import kinds_of
 from hpuprof.model.intervals import contains
 from hpuprof.model.tables import ScopeRow
 
@@ -30,8 +30,8 @@ def scope_rows(view: RankView) -> tuple[list[ScopeRow], int]:
     rows = said.rows[said.scope >= 0]
     mine = contains(steps.steady_timed(), device.start[rows]) & occupies(device.kind[rows])
     rows, scope = rows[mine], said.scope[said.scope >= 0][mine]
-    used = distinct(scope).tolist()
-    parts = [view.trace.recipes.scopes[code].split("/", _MAX_DEPTH - 1) for code in used]
+    used, _, which = kinds_of(scope)
+    parts = [view.trace.recipes.scopes[code].split("/", _MAX_DEPTH - 1) for code in used.tolist()]
     deepest = max(map(len, parts), default=0)
     if deepest < 2:
         return [], 0  # nodes alone, which say nothing of the model
@@ -41,11 +41,13 @@ def scope_rows(view: RankView) -> tuple[list[ScopeRow], int]:
     )
     whole = {"/".join(p) for p in parts}
     total, count = np.zeros(len(paths), dtype=np.int64), np.zeros(len(paths), dtype=np.int64)
-    for level in prefixes[np.searchsorted(used, scope)].T:
-        here = level >= 0
-        keys, start, end, merged = clusters(level[here], device.start[rows[here]], device.end[rows[here]])
-        np.add.at(total, keys, end - start)
-        np.add.at(count, keys, merged)
+    many = np.bincount(which)
+    which, start, end, _ = clusters(which, device.start[rows], device.end[rows])  # far fewer than rows
+    for level in prefixes.T:
+        np.add.at(count, level[level >= 0], many[level >= 0])
+        here = level[which] >= 0
+        keys, begin, stop, _ = clusters(level[which[here]], start[here], end[here])
+        np.add.at(total, keys, stop - begin)
     names, wall, steady = list(paths), max(1, steps.steady_timed().total_ns), int(steps.steady.sum())
     order = sorted(range(len(names)), key=lambda i: (-total[i], names[i]))
     out = [

@@ -51,3 +51,15 @@ def test_clusters():
 def test_a_long_row_holds_later_ones_together():
     _, start, end, rows = clusters(ints(1, 1, 1), ints(0, 10, 50), ints(100, 20, 60))
     assert (start.tolist(), end.tolist(), rows.tolist()) == ([0], [100], [3])
+
+
+def test_clusters_are_the_same_in_any_order_of_rows():
+    """Neighbors that overlap are merged before rows are sorted."""
+    random = np.random.default_rng(7)
+    for _ in range(200):
+        keys, start, dur = random.integers(0, 3, 12), random.integers(0, 30, 12), random.integers(1, 9, 12)
+        apart = [
+            clusters(keys[order], start[order], (start + dur)[order]) for order in map(random.permutation, [12] * 2)
+        ]
+        assert [column.tolist() for column in apart[0]] == [column.tolist() for column in apart[1]]
+        assert int(apart[0][3].sum()) == 12
