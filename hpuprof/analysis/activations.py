@@ -114,7 +114,7 @@ def find_activations(trace: Trace, launch: Rows) -> Activations:
     if runs is not None:
         made = _launches_around(trace, runs.enqueues)
         of_run = made[np.searchsorted(runs.enqueues, np.maximum(runs.call, 0))]
-        group = _grouped(trace, (runs.rows, runs.number))
+        group = _Group(runs.rows, runs.number, runs.start, runs.end)
         calls_of_runs = np.where(runs.call >= 0, of_run, -1)
         parts.append(_Queue(group, calls_of_runs, How.RECIPE, enqueues=runs.call, doubt=runs.doubt))
         rest[runs.rows] = False

@@ -53,4 +53,4 @@ def _waits(trace: Trace) -> tuple[Ints, Ints]:
 def idle(trace: Trace) -> Intervals:
     """Return when no engine worked, from begin to end of the recording."""
     real = trace.device.kind != DeviceKind.MARKER
-    return complement(union(trace.device.start[real], trace.device.end[real]), 0, trace.end_ns)
+    return complement(union(trace.device.start, trace.device.end, real), 0, trace.end_ns)

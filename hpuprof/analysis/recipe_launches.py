@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import Struct
 
 from hpuprof.analysis.forest import in_no_other
-from hpuprof.analysis.groups import clusters
+from hpuprof.analysis.groups import clusters, members
 from hpuprof.analysis.queues import join
-from hpuprof.model.arrays import Floats, Ints, Mask, any_of, kinds_of, median
+from hpuprof.model.arrays import Floats, Ints, Mask, any_of, first_of, kinds_of, median, stable_order
 from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, HostKind
 from hpuprof.model.trace import Trace
@@ -28,15 +28,17 @@ EVEN = 0.5
 class Runs(Struct, frozen=True, eq=False):
     """Runs of recipes. `rows`: device rows, `number`: run of each; `call`: host row of each run's enqueue, -1: none.
 
-    `doubt`: how doubtful each run's enqueue is, 0 to 1.
+    `start`, `end`: of each run [ns]; `doubt`: how doubtful each run's enqueue is, 0 to 1.
     """
 
-    rows: Ints
-    number: Ints
-    call: Ints
-    doubt: Floats
     enqueues: Ints
     """Host rows that name what they enqueue; ascending."""
+    rows: Ints
+    number: Ints
+    start: Ints
+    end: Ints
+    call: Ints
+    doubt: Floats
 
 
 def find_runs(trace: Trace, wanted: Mask) -> Runs | None:
@@ -47,34 +49,26 @@ def find_runs(trace: Trace, wanted: Mask) -> Runs | None:
         return None
     named = identities(trace)
     rows = np.flatnonzero(wanted & (named >= 0))
-    key, called = named[rows], _called(trace, enqueues, named)
+    (key, _, which), called = kinds_of(named[rows]), _called(trace, enqueues, named)
     handles = len(recipes.handles) + 1
     bare = ~np.isin(np.arange(len(recipes.ids)), called[called % handles > 0] // handles)
     bare |= ~np.isin(np.arange(len(recipes.ids)), key[key % handles > 0] // handles)
     key, called = (np.where(bare[of // handles], of - of % handles, of) for of in (key, called))
-    known = np.isin(key, called)
-    rows, key = rows[known], key[known]
-    order = np.argsort(key, kind="stable")  # rows come by start
-    rows, key = rows[order], key[order]
-    by_key = np.argsort(called, kind="stable")
-    keys, first, _ = kinds_of(key)
-    count = np.diff(np.append(first, len(key)))
-    low, high = (np.searchsorted(called[by_key], keys, side=side) for side in ("left", "right"))
-    none = np.empty(0, dtype=np.int64)
-    numbers, calls, doubts, base = np.empty(len(rows), dtype=np.int64), [none], [none], 0
-    for i, (begin, size) in enumerate(zip(first.tolist(), count.tolist(), strict=True)):
-        mine = rows[begin : begin + size]
-        made = enqueues[by_key[low[i] : high[i]]]
-        number = _numbers(trace, mine, len(made))
-        numbers[begin : begin + size] = number + base
-        start = trace.device.start[mine[kinds_of(number)[1]]]
+    made, _, made_of = kinds_of(called)
+    which = np.where(np.isin(key, made), np.searchsorted(made, key), -1)[which]
+    rows, which = rows[which >= 0], which[which >= 0]
+    calls, base = dict(members(made_of)), 0
+    parts = [[np.empty(0, dtype=np.int64)] * 6]
+    for recipe, places in members(which):  # rows come by start
+        mine, own = rows[places], enqueues[calls[recipe]]
+        number = _numbers(trace, mine, len(own))
+        start = trace.device.start[mine[first_of(number, int(number.max()) + 1)[1]]]
         end = np.zeros(len(start), dtype=np.int64)
         np.maximum.at(end, number, trace.device.end[mine])
-        call, doubt = join(trace, made, start, end, CLOCK_NS)
-        calls.append(call)
-        doubts.append(np.full(len(call), doubt))
+        call, doubt = join(trace, own, start, end, CLOCK_NS)
+        parts.append([mine, number + base, start, end, call, np.full(len(call), doubt)])
         base += len(start)
-    return Runs(rows, numbers, np.concatenate(calls), np.concatenate(doubts), enqueues)
+    return Runs(enqueues, *map(np.concatenate, zip(*parts, strict=True)))
 
 
 @once
@@ -87,9 +81,9 @@ def identities(trace: Trace) -> Ints:
     named, found = trace.recipes.device, np.full(len(trace.device), -1, dtype=np.int64)
     known = named.id >= 0
     rows, ids, handle = named.rows[known], named.id[known].astype(np.int64), named.handle[known].astype(np.int64)
-    start = trace.device.start[rows]
-    at, has = np.flatnonzero(handle < 0), np.flatnonzero(handle >= 0)
-    handle[at] = _borrowed((ids[at], start[at]), (ids[has], start[has], handle[has]), later=False)
+    if (at := np.flatnonzero(handle < 0)).size:
+        start, has = trace.device.start[rows], np.flatnonzero(handle >= 0)
+        handle[at] = _borrowed((ids[at], start[at]), (ids[has], start[has], handle[has]), later=False)
     found[rows] = ids * (len(trace.recipes.handles) + 1) + handle + 1
     return found
 
@@ -99,10 +93,11 @@ def _called(trace: Trace, enqueues: Ints, named: Ints) -> Ints:
     recipes, handles = trace.recipes, len(trace.recipes.handles) + 1
     place = np.searchsorted(recipes.host.rows, enqueues)
     ids, handle = recipes.host.id[place].astype(np.int64), recipes.host.handle[place].astype(np.int64)
-    rows, at = np.flatnonzero((named >= 0) & (named % handles > 0)), np.flatnonzero(handle < 0)
-    known = named[rows] // handles, trace.device.start[rows], named[rows] % handles - 1
-    alone = ~np.isin(ids[at], ids[handle >= 0])
-    handle[at] = np.where(alone, -1, _borrowed((ids[at], trace.host.start[enqueues[at]]), known, later=True))
+    if (at := np.flatnonzero(handle < 0)).size:
+        rows = np.flatnonzero((named >= 0) & (named % handles > 0))
+        known = named[rows] // handles, trace.device.start[rows], named[rows] % handles - 1
+        alone = ~np.isin(ids[at], ids[handle >= 0])
+        handle[at] = np.where(alone, -1, _borrowed((ids[at], trace.host.start[enqueues[at]]), known, later=True))
     found: Ints = ids * handles + handle + 1
     return found
 
@@ -175,19 +170,20 @@ def _by_sequence(trace: Trace, rows: Ints, runs: int) -> Ints:
 def _by_even_rows(trace: Trace, rows: Ints, what: Ints, runs: int) -> Ints | None:
     """Number runs by the rows whose kinds (`what`) have as many in each; None if few are. Others join the nearest."""
     _, _, what = kinds_of(what)
-    chosen = (np.bincount(what) % runs == 0)[what]
+    count = np.bincount(what)
+    count[count % runs > 0] = 0
+    chosen = count[what] > 0
     if chosen.mean() < EVEN:
         return None
     even = np.flatnonzero(chosen)
-    order = even[np.argsort(what[even], kind="stable")]
-    _, first, kind = kinds_of(what[order])
-    size = np.diff(np.append(first, len(order)))
+    order = even[stable_order(what[even])]
     number = np.empty(len(rows), dtype=np.int64)
-    number[order] = (np.arange(len(order)) - first[kind]) // (size // runs)[kind]
-    begin, end = np.full(runs, trace.end_ns), np.zeros(runs, dtype=np.int64)
-    start, mine = trace.device.start[rows], number[even]
-    np.minimum.at(begin, mine, start[even])
-    np.maximum.at(end, mine, trace.device.end[rows[even]])
+    number[order] = (np.arange(len(order)) - (np.cumsum(count) - count)[what[order]]) // (count // runs)[what[order]]
     rest = np.flatnonzero(~chosen)
-    number[rest] = np.searchsorted((begin[1:] + end[:-1]) // 2, start[rest], side="right")
+    if len(rest):
+        begin, end = np.full(runs, trace.end_ns), np.zeros(runs, dtype=np.int64)
+        start, mine = trace.device.start[rows], number[even]
+        np.minimum.at(begin, mine, start[even])
+        np.maximum.at(end, mine, trace.device.end[rows[even]])
+        number[rest] = np.searchsorted((begin[1:] + end[:-1]) // 2, start[rest], side="right")
     return number
