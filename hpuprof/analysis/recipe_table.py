@@ -72,13 +72,10 @@ class _Runs:
         self.count = np.bincount(recipe, minlength=count)
         self.linked = np.bincount(recipe[work.call[run] >= 0], minlength=count)
         self.known = [work.how[run[mine]] for _, mine in members(recipe)]
-        operator = links.operator[rows]
-        row = np.where(operator >= 0, np.append(links.nesting.rows, 0)[operator], links.caused[rows])
-        launching = np.where(row >= 0, np.append(host.name, -1)[row], -1)
-        self.spent = [
-            tuple(_spent(name[mine], device.dur[rows[mine]]) for name in (launching, device.name[rows]))
-            for _, mine in members(which)
-        ]
+        operator, dur = links.operator[rows], device.dur[rows]
+        by_operator, by_call = (np.append(host.name[made], -1) for made in (links.nesting.rows, slice(None)))
+        launching = np.where(operator >= 0, by_operator[operator], by_call[links.caused[rows]])
+        self.launching, self.kernels = (_spent(which, name, dur) for name in (launching, device.name[rows]))
 
     def how(self, recipe: int) -> How:
         """Return how most launches of a recipe are known."""
@@ -86,19 +83,21 @@ class _Runs:
 
     def launched_by(self, recipe: int) -> str:
         """Return the operator, else the call of the program, that launched most of a recipe's time; empty: unknown."""
-        names, spent = self.spent[recipe][0]
+        names, spent = self.launching[recipe]
         most = int(names[spent.argmax()])
         return self.names[most] if most >= 0 else ""
 
     def nodes(self, recipe: int) -> str:
         """Return the kernels with most of a recipe's time, with their shares of the sum over lanes."""
-        names, spent = self.spent[recipe][1]
+        names, spent = self.kernels[recipe]
         largest = np.argsort(-spent, kind="stable")[:MOST_NODES].tolist()
         whole = max(1.0, float(spent.sum()))
         return ", ".join(f"{self.names[int(names[i])]} {spent[i] / whole:.0%}" for i in largest)
 
 
-def _spent(name: Ints | Codes, dur: Ints) -> tuple[Ints, Floats]:
-    """Return the distinct names, ascending, and the time of each [ns]."""
-    names, _, of = kinds_of(name)
-    return names, np.bincount(of, weights=dur).astype(np.float64)
+def _spent(which: Ints, name: Ints | Codes, dur: Ints) -> list[tuple[Ints, Floats]]:
+    """Return the distinct names of each recipe's rows, ascending, and the time of each [ns]; -1 may be one."""
+    width = int(name.max(initial=-1)) + 2
+    keys, _, of = kinds_of(which * width + name + 1)
+    spent = np.bincount(of, weights=dur).astype(np.float64)
+    return [(keys[mine] % width - 1, spent[mine]) for _, mine in members(keys // width)]
