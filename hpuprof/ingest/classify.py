@@ -43,7 +43,9 @@ def classify(collected: Collected, cats: list[str], tracks: list[Track]) -> tupl
     )
     track, cat = lane["track"].astype(np.int64), lane["cat"].astype(np.int64)
     is_device = to_device[cat, on_lane[track].astype(np.int64)] if len(track) else np.empty(0, dtype=bool)
-    device, engines = _device_rows({k: v[is_device] for k, v in lane.items()}, collected, cats, tracks)
+    rows = np.flatnonzero(is_device)
+    rows = rows[by_start(lane["start"][rows], lane["dur"][rows])]
+    device, engines = _device_rows({k: v[rows] for k, v in lane.items()}, collected, cats, tracks)
     host = collected.host
     if not is_device.all():
         extra = {k: lane[k][~is_device] for k in host if k in lane}
@@ -116,6 +118,7 @@ def _combinations(parts: tuple[npt.NDArray[Any], ...], sizes: tuple[int, ...]) -
 def _device_rows(
     columns: dict[str, npt.NDArray[Any]], collected: Collected, cats: list[str], tracks: list[Track]
 ) -> tuple[DeviceRows, list[str]]:
+    """Classify device rows, given in order of start; also return the engines' names."""
     names, hw_events = collected.names, collected.hw_events or [""]
     engines = Interner()
     track_engine = np.array([engines[t.engine or ""] for t in tracks] or [engines[""]], dtype=np.int64)
@@ -143,22 +146,20 @@ def _device_rows(
     kind = np.array(kinds, dtype=np.int8)[inverse] if kinds else np.empty(0, dtype=np.int8)
     engine_column = np.array(engine_codes, dtype=np.int32)[inverse] if kinds else np.empty(0, dtype=np.int32)
     name_column = np.array(name_codes, dtype=np.int32)[inverse] if kinds else np.empty(0, dtype=np.int32)
-    order = by_start(columns["start"], columns["dur"])
-    dtype = columns["dtype"][order].astype(np.int32)
     if collected.recipes:
-        collected.recipes.place("device", {column: columns[column][order] for column in KEYS})
+        collected.recipes.place("device", {column: columns[column] for column in KEYS})
     rows = DeviceRows(
-        start=columns["start"][order],
-        dur=columns["dur"][order],
-        name=name_column[order],
-        track=columns["track"][order].astype(np.int32),
-        kind=kind[order],
-        engine=engine_column[order],
-        correlation=columns["correlation"][order].astype(np.int64),
-        external=columns["external"][order].astype(np.int64),
-        bytes=columns["bytes"][order].astype(np.int64),
-        dtype=np.where(dtype == collected.no_dtype, -1, dtype).astype(np.int32),
-        recipe=np.where(columns["recipe_id"] > 0, columns["recipe_id"], -1)[order].astype(np.int64),
-        comm=columns["comm"][order].astype(np.int32),
+        start=columns["start"],
+        dur=columns["dur"],
+        name=name_column,
+        track=columns["track"].astype(np.int32, copy=False),
+        kind=kind,
+        engine=engine_column,
+        correlation=columns["correlation"].astype(np.int64, copy=False),
+        external=columns["external"].astype(np.int64, copy=False),
+        bytes=columns["bytes"].astype(np.int64, copy=False),
+        dtype=np.where(columns["dtype"] == collected.no_dtype, -1, columns["dtype"]).astype(np.int32, copy=False),
+        recipe=np.where(columns["recipe_id"] > 0, columns["recipe_id"], -1).astype(np.int64, copy=False),
+        comm=columns["comm"].astype(np.int32, copy=False),
     )
     return rows, list(engines)

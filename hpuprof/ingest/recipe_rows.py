@@ -14,7 +14,6 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from hpuprof.ingest.columns import Interner
@@ -113,16 +112,16 @@ class RecipeNotes:
         found = []
         for table in _TABLES:
             rows, columns = self._placed[table]
-            said = np.hstack([recipes[columns["recipe"]], nodes[columns["node"]]])
-            named = (said >= 0).any(axis=1)
-            found.append(RecipeRows(rows[named], *said[named].T.copy()))
+            said = [codes[columns["recipe"]] for codes in recipes] + [codes[columns["node"]] for codes in nodes]
+            named = np.logical_or.reduce([codes >= 0 for codes in said])
+            found.append(RecipeRows(rows[named], *(codes[named] for codes in said)))
         host, device = found
         return Recipes(
             host=host, device=device, ids=list(ids), handles=list(handles), names=list(names), scopes=list(scopes)
         )
 
 
-def _codes(texts: tuple[Interner, ...], keys: Iterable[tuple[str, ...]]) -> npt.NDArray[np.int32]:
-    """Return the codes of each key's texts, -1 for empty ones and in a last row for no key."""
+def _codes(texts: tuple[Interner, ...], keys: Iterable[tuple[str, ...]]) -> list[Codes]:
+    """Return for each text of a key the codes that keys have, -1 for an empty one and, last, for no key."""
     codes = [[words[text] if text else -1 for words, text in zip(texts, key, strict=True)] for key in keys]
-    return np.array([*codes, [-1] * len(texts)], dtype=np.int32)
+    return list(np.array([*codes, [-1] * len(texts)], dtype=np.int32).T.copy())
