@@ -114,7 +114,7 @@ def describe(trace: Trace, nesting: Nesting, work: LaunchedWork, windows: Window
         rows=work.rows_in(windows.start, windows.end) if work.known else none,
         work_ns=work.own_in(windows.start, windows.end) if work.known else none,
         trains=counted(windows, host.start.compress(trains)) > 0,
-        works=counted(windows, np.sort(trace.device.start)) > 0,
+        works=counted(windows, trace.device.start) > 0,
     )
 
 

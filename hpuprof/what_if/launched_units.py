@@ -42,7 +42,7 @@ class Units(Struct, frozen=True, eq=False):
         device, first = trace.device, of.first
         kind = np.full(len(of), int(DeviceKind.COPY))
         for holding in (DeviceKind.COMPUTE, DeviceKind.COMMUNICATION):
-            kind[distinct(of.of_row[(of.of_row >= 0) & (device.kind == holding)])] = holding
+            kind[of.of_row[(of.of_row >= 0) & (device.kind == holding)]] = holding
         reads = trace.named(copies_to_host)[device.name[first]] if len(first) else np.zeros(0, dtype=bool)
         queue = np.where(kind == DeviceKind.COMMUNICATION, COLLECTIVES, np.where(reads, READS, UPLOADS))
         queue[kind == DeviceKind.COMPUTE] = COMPUTE
