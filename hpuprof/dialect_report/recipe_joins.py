@@ -59,20 +59,18 @@ class Merged(Struct):
 
 def recipe_facts(raw: RawRows, lanes: list[RawTrack], calls: CallFacts) -> RecipeFacts:
     """Return the recipes of a file. `lanes`: the tracks of the device."""
-    device = _merged([(key, rows) for lane in lanes for key, rows in lane.keys.items() if rows.rows])
+    ran = [(key, rows) for lane in lanes for key, rows in lane.keys.items() if rows.rows]
     words = _joining(raw, calls)
-    host = _merged([(key, rows) for word in words for key, rows in raw.calls[word].items()])
-    met = {key: _other(key, host) for key in device}
-    back = {key: _other(key, device) for key in host}
-    early = late = launched = whole = 0
-    called, begun = [np.empty(0)], [np.empty(0)]
+    called = [(key, rows) for word in words for key, rows in raw.calls[word].items()]
+    keys = {key for key, _ in (*ran, *called)}
+    device, host = (_merged(parts, _handled(ran) & _handled(called)) for parts in (ran, called))
+    met = [key for key in device if key in host]
+    early = late = whole = 0
+    calling, begun = [np.empty(0)], [np.empty(0)]
     lead = 0.0
     middle = ((raw.first or 0.0) + (raw.last or 0.0)) / 2
-    for key, other in met.items():
-        if other is None:
-            continue
-        launched += 1
-        rows, enqueues = device[key], host[other]
+    for key in met:
+        rows, enqueues = device[key], host[key]
         if not enqueues.rows or rows.rows % enqueues.rows:
             continue
         whole += 1
@@ -81,27 +79,26 @@ def recipe_facts(raw: RawRows, lanes: list[RawTrack], calls: CallFacts) -> Recip
         first = rows.starts[:: rows.rows // enqueues.rows]
         before = enqueues.starts - first
         wrong = before > TOLERANCE_US
-        called.append(enqueues.starts)
+        calling.append(enqueues.starts)
         begun.append(first)
         late += int(np.count_nonzero(wrong & (first > middle)))
         early += int(np.count_nonzero(wrong & (first <= middle)))
         lead = max(lead, float(before.max()))
-    ids = {key[0] for key in (*device, *host)}
-    begins = np.concatenate(begun)[np.argsort(np.concatenate(called), kind="stable")]
+    begins = np.concatenate(begun)[np.argsort(np.concatenate(calling), kind="stable")]
     behind = begins < np.maximum.accumulate(begins) - TOLERANCE_US
     return RecipeFacts(
         device_rows=sum(rows.rows for rows in device.values()),
-        matched_rows=sum(device[key].rows for key, other in met.items() if other is not None),
+        matched_rows=sum(device[key].rows for key in met),
         joined_by=words,
         enqueues=sum(rows.rows for rows in host.values()),
-        enqueues_without_rows=sum(host[key].rows for key, other in back.items() if other is None),
-        ids=len(ids),
-        handles=len({key[1] for key in (*device, *host) if key[1]}),
+        enqueues_without_rows=sum(rows.rows for key, rows in host.items() if key not in device),
+        ids=len({key[0] for key in keys}),
+        handles=len({key[1] for key in keys if key[1]}),
         ids_of_several_handles=sum(len(handles) > 1 for handles in raw.handles.values()),
         keys_with_name=len(raw.names_of),
         keys_of_several_names=sum(len(names) > 1 for names in raw.names_of.values()),
         names_of_several_ids=sum(len(found) > 1 for found in raw.ids_of.values()),
-        launched=launched,
+        launched=len(met),
         whole=whole,
         runs=len(begins),
         early=early,
@@ -123,20 +120,21 @@ def _joining(raw: RawRows, calls: CallFacts) -> list[str]:
     return enqueue
 
 
-def _merged(parts: list[tuple[Key, KeyRows]]) -> dict[Key, Merged]:
+def _handled(parts: list[tuple[Key, KeyRows]]) -> set[str]:
+    return {key[0] for key, _ in parts if key[1]}
+
+
+def _merged(parts: list[tuple[Key, KeyRows]], handled: set[str]) -> dict[Key, Merged]:
+    """Merge rows of one recipe, as launches are joined: by id and handle, by the id alone where a side has no handle.
+
+    `handled`: ids of which both sides name handles; rows of these without one have the first of their id.
+    """
+    first = {number: handle for (number, handle), _ in reversed(parts) if handle}
     found: dict[Key, list[KeyRows]] = {}
-    for key, rows in parts:
+    for (number, handle), rows in parts:
+        key = number, (handle or first[number]) if number in handled else ""
         found.setdefault(key, []).append(rows)
     return {key: Merged.of(rows) for key, rows in found.items()}
-
-
-def _other(key: Key, others: dict[Key, Merged]) -> Key | None:
-    """Return the same recipe on the other side: by id and handle, by the id alone where a side has no handle."""
-    if key in others:
-        return key
-    if key[1]:
-        return (key[0], "") if (key[0], "") in others else None
-    return next((other for other in others if other[0] == key[0]), None)
 
 
 def _forms(parts: Iterable[Counter[tuple[str, str]]]) -> dict[str, Counts]:

@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from hpuprof.dialect_report.values import LONGEST_ID, form, identity, number, plain, recipe_form
+from hpuprof.dialect_report.values import LONGEST_ID, form, number, plain, recipe_form
 from hpuprof.dialect_report.widths import Widths
 from hpuprof.dialect_report.words import HOST_WORDS, RECIPE_CALLS, host_word, hw_role, shape
 from hpuprof.ingest.dialect_rows import row_rule
+from hpuprof.ingest.recipe_rows import identity
 from hpuprof.ingest.wire import WholeEvent
 from hpuprof.model.schema import HostKind
 
@@ -238,7 +239,7 @@ class RawRows:
         for name in ("recipeId", "recipeHandle"):
             if name in args:
                 forms[name, form(args[name])] += 1
-        key = identity(args.get("recipeId")), identity(args.get("recipeHandle"))
+        key = identity(args.get("recipeId"))[:LONGEST_ID], identity(args.get("recipeHandle"))[:LONGEST_ID]
         recipe = args.get("recipeName")
         if isinstance(recipe, str):
             forms["recipeName", recipe_form(recipe)] += 1

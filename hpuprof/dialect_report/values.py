@@ -31,19 +31,6 @@ def number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def identity(value: Any) -> str:
-    """Return an id or handle as text, equal for a number and its texts; "" for 0, none, and what is no scalar."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return str(int(value)) if value and math.isfinite(value) else ""
-    if not isinstance(value, str):
-        return ""
-    text = value.strip()[:LONGEST_ID]
-    try:
-        return str(int(text, 16 if text.lower().startswith("0x") else 10) or "")
-    except ValueError:
-        return text
-
-
 def form(value: Any) -> str:
     """Return how an id or handle is written: number, decimal, hex, text, zero, empty, or another JSON type."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -53,12 +40,12 @@ def form(value: Any) -> str:
     text = value.strip()
     if not text:
         return "empty"
-    if not identity(text):
+    digits = text.lower().removeprefix("0x")
+    if digits and not digits.strip("0"):
         return "zero"
     if text.isdecimal():
         return "decimal"
-    digits = text[2:] if text[:2].lower() == "0x" else ""
-    return "hex" if digits and all(c in "0123456789abcdefABCDEF" for c in digits) else "text"
+    return "hex" if digits and len(digits) < len(text) and all(c in "0123456789abcdef" for c in digits) else "text"
 
 
 def recipe_form(name: str) -> str:

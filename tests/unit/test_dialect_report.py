@@ -17,7 +17,7 @@ from hpuprof.dialect_report.assumptions import ASSUMPTIONS
 from hpuprof.dialect_report.collect import facts_of
 from hpuprof.dialect_report.facts import Facts
 from hpuprof.dialect_report.summary import summary
-from hpuprof.dialect_report.values import form, identity
+from hpuprof.dialect_report.values import form
 from hpuprof.dialect_report.words import hw_word, shape, track_shape
 from hpuprof.render.dialect_report import LIMIT, to_json, to_text
 
@@ -221,9 +221,30 @@ def test_a_call_whose_recipe_left_no_rows_is_counted(tmp_path):
     assert (found.enqueues, found.enqueues_without_rows) == (7, 1)
 
 
-def test_numbers_and_texts_of_one_id_are_equal():
-    assert [identity(v) for v in (31, "31", " 0x1f ", "0x1F", 31.0)] == ["31"] * 5
-    assert [identity(v) for v in (0, "0", "0x0", "", None, [], True)] == [""] * 7
+@pytest.mark.parametrize(
+    ("device", "call", "matched"),
+    [("17", 17, 2), ("0x11", 17.0, 2), ("1_7", 17, 0), (-17, "-17", 0)],
+    ids=str,
+)
+def test_ids_are_equal_where_launches_are_joined_by_them(tmp_path, device, call, matched):
+    b = TraceBuilder().host("enqueueWithExternalEventsExt", 1, 5, cat="hpu_op", thread=SYNAPSE, recipeId=call)
+    for i in range(2):
+        b.lane("gemm", 20 + i, 1, engine="TPC 0", tid=7000, cat="kernel", recipeId=device, **{"HW event name": TPC})
+    assert look(b, tmp_path).recipes.matched_rows == matched
+
+
+def test_an_id_alone_counts_where_calls_have_no_handle(tmp_path):
+    """Such calls do not separate two recipes of one id: their rows count together."""
+    b = TraceBuilder()
+    for i, handle in enumerate(("1", "2", "1", "1")):
+        b.host("enqueueWithExternalEventsExt", 100 * i, 5, cat="hpu_op", thread=SYNAPSE, recipeId=17)
+        more = {"recipeId": 17, "recipeHandle": handle, "HW event name": TPC}
+        b.lane("gemm", 100 * i + 20, 10, engine="TPC 0", tid=7000, cat="kernel", **more)
+    found = look(b, tmp_path).recipes
+    assert (found.launched, found.whole, found.runs, found.matched_rows, found.handles) == (1, 1, 4, 4, 2)
+
+
+def test_forms_of_ids():
     values = (31, 0, "31", "0x1f", "0x0", "", "abc", None, True)
     assert [form(v) for v in values] == ["number", "zero", "decimal", "hex", "zero", "empty", "text", "null", "bool"]
 
