@@ -21,6 +21,7 @@ from hpuprof.analysis.threads import backward_names
 from hpuprof.analysis.window import ONCE
 from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of, median
 from hpuprof.model.schema import Activity
+from hpuprof.model.tables import StepKindRow
 from hpuprof.model.trace import Trace
 
 CAPTURE, COMPILING, VALIDATION = "graph capture", "compiling", "step with validation"
@@ -255,6 +256,14 @@ def alike_in_work(launched: Launched, some: Ints, others: Ints) -> bool:
     one, other = median(size[some], axis=0), median(size[others], axis=0)
     few = np.append(np.full(launched.totals.shape[1], _FEW), 0)
     return bool(one[-1]) and bool((np.abs(one - other) <= np.maximum(few, _NOISE * np.maximum(one, other))).all())
+
+
+def kinds_alike(one: StepKindRow, other: StepKindRow) -> bool:
+    """Whether kinds of two recordings are one, by launches and device work; operators are not compared."""
+    counts = ((row.launches, row.graph_launches) for row in (one, other))
+    as_many = all(abs(a - b) <= max(_FEW, _COUNTS_DIFFER * max(a, b)) for a, b in zip(*counts, strict=True))
+    work = [row.device_work_ns for row in (one, other) if row.device_work_ns is not None]
+    return as_many and (len(work) < 2 or max(work) <= _WORK_DIFFERS * max(1, min(work)))
 
 
 def _by_counts(launched: Launched, steps: Ints) -> list[Ints]:

@@ -21,7 +21,14 @@ from hpuprof.model.step_rows import left_out_of_loop
 from hpuprof.model.tables import FileRow, Row, StepRow
 from hpuprof.ranks.matching import ranges
 from hpuprof.report.model import Report, ReportData
-from hpuprof.report.recordings import RecordingKind, kind_of, lead_recording, recording_kinds
+from hpuprof.report.recordings import (
+    RecordingKind,
+    answered_for,
+    kind_of,
+    lead_recording,
+    recording_kinds,
+    windows_named,
+)
 
 _DIFFERENCES = (
     ("device families", "family", "kernel and engine names differ, only times are comparable"),
@@ -290,7 +297,10 @@ def _windows(
 
     Asynchronous windows where both sides have some, else those of another kind that both have, else what each has.
     """
-    sides = [[f for f in data.files if kind_of(f) == kind] for data, kind in zip((a, b), kinds, strict=True)]
+    sides = [
+        [f for f in data.files if kind_of(f) == kind and answered_for(data, f)]
+        for data, kind in zip((a, b), kinds, strict=True)
+    ]
     of = [{f.window_kind or "" for f in files} for files in sides]
     both = next((kind for kind in ("async", "", "sync") if all(kind in mine for mine in of)), None)
     if both is not None and both != "async":
@@ -348,6 +358,9 @@ def _differences(pair: Pair) -> list[str]:
             "definitions may differ."
         )
     for side, group in (("A", pair.a), ("B", pair.b)):
+        if group.whole and (rows := group.data.windows):
+            others = ", ".join(windows_named(row.windows) for row in rows[1:])
+            out.append(f"{side} is {windows_named(rows[0].windows)}; other work, not compared: {others}.")
         if group.sample.clusters < MIN_STEPS:
             count = group.sample.clusters
             out.append(

@@ -66,9 +66,10 @@ OF_RUNS = (
         code="HP187",
         severity="warning",
         title="Windows of a rank differ",
-        cause="The typical steps of one recorded window take 10 % or more time than those of another of the same rank: "
-        "the program, its data or the machine changed between them. The answer covers both.",
-        remedy="Analyze each window by itself (`hpuprof analyze FILE`); `hpuprof compare FILE FILE` says what differs.",
+        cause="The typical steps of one recorded window launch other work, or take 10 % or more time than those of "
+        "another of the same rank: the program, its data or the machine changed between them. Each is judged apart "
+        "(table windows); headline, metrics, gates and comparisons are of the one with the most time.",
+        remedy="`hpuprof compare FILE FILE` says what differs.",
     ),
     Diagnostic(
         code="HP188",

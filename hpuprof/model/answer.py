@@ -124,6 +124,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     bound_sentence: Annotated[str, Meta(description="What bounds the step, in words.")]
     base: Base = Base()
     run: Annotated[str, Meta(description="The whole run in a line, from its log of steps; empty without one.")] = ""
+    apart: Annotated[
+        list[str], Meta(description="What holds for windows of other work, judged apart, a text each; empty for none.")
+    ] = []
     fixes: Annotated[list[Fix], Meta(description="The plan's lines, then what is not part of it, largest first.")] = []
     nothing: Annotated[str, Meta(description="Why the plan has no line; empty with lines.")] = ""
     beyond: Annotated[

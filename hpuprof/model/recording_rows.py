@@ -166,6 +166,22 @@ class RankRow(Row, frozen=True, kw_only=True):
     top_cause_fraction: Annotated[float | None, Meta(description="Idle time of that cause over wall.")]
 
 
+class WindowRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Windows of like work, answered for together, the headline's first. Empty where all windows are alike."""
+
+    windows: Annotated[list[str], Meta(description="Names of the windows.")]
+    ranks: Annotated[int, Meta(description="Ranks that recorded them.")]
+    steps: Annotated[int, Meta(description="Steps that enter means, of all ranks.")]
+    time_ns: Annotated[int, Meta(title="time", description="Sum of their lengths [ns].")]
+    time_fraction: Annotated[float, Meta(title="of the time", description="Share of the time of all windows.")]
+    step_time_ns: Annotated[int, Meta(title="step time", description="Median of typical steps [ns].")]
+    bound: Annotated[str, Meta(description="host, device, input, communication, copy, mixed or unknown.")]
+    sentence: Annotated[str, Meta(title="what bounds the step", description="That in words.")]
+    first: Annotated[
+        str, Meta(title="what to change first", description="And what it saves; empty: nothing, or unknown.")
+    ]
+
+
 class DiagnosticRow(Row, frozen=True, kw_only=True):
     """Something that the trace does not show, or that was lost while reading."""
 

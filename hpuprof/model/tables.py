@@ -44,7 +44,7 @@ from hpuprof.model.job_rows import (
     SuspectRow,
 )
 from hpuprof.model.plan_rows import PlanRow
-from hpuprof.model.recording_rows import DiagnosticRow, FileRow, RankRow, Row  # noqa: F401  for others
+from hpuprof.model.recording_rows import DiagnosticRow, FileRow, RankRow, Row, WindowRow  # noqa: F401  for others
 from hpuprof.model.step_log_rows import RunSlowStepRow, RunStepsRow
 from hpuprof.model.step_rows import (
     ActionRow,
@@ -100,6 +100,7 @@ class Tables(FileTables, frozen=True, kw_only=True):
     diagnostics: list[DiagnosticRow]
     files: list[FileRow]
     ranks: list[RankRow]
+    windows: list[WindowRow] = []
     clocks: list[ClockRow] = []
     process_groups: list[ProcessGroupRow] = []
     collectives: list[CollectiveRow] = []

@@ -13,17 +13,19 @@ from hpuprof.model.answer import Fix, Span
 from hpuprof.model.kernel_names import readable
 from hpuprof.model.metrics import BUDGET
 from hpuprof.model.prediction import Interval
+from hpuprof.model.tables import RankRow
 from hpuprof.render.formats import shorten
 from hpuprof.render.json import inert_json
 from hpuprof.render.sections import data_quality_by_code
 from hpuprof.report.model import Report
+from hpuprof.report.recordings import lead_recording
 
 BRIEF_VERSION = 2
 LIMIT = 6144
 """Bytes of a document at most."""
 _LONGEST = 300
 """Characters of a text at most."""
-_LISTS = ("data_quality", "cannot_say", "top_operators", "top_kernels", "obstacles", "findings", "plan")
+_LISTS = ("windows", "data_quality", "cannot_say", "top_operators", "top_kernels", "obstacles", "findings", "plan")
 """What gives way where all is too much, the first one first; the last line of each, down to one."""
 _TOP = 5
 _PLACE = ("rank", "step", "start_ns", "dur_ns", "python_line")
@@ -65,6 +67,7 @@ def _document(report: Report, paths: Sequence[str]) -> dict[str, Any]:
         "bound": answer.bound,
         "population": _short(report.headline.population),
         "run": _run(report),
+        "windows": [_short(said) for said in answer.apart],
         "never_checked_on": report.headline.never_checked_on,
         "base": {
             "recorded_ns": _rounded(answer.base.recorded_ns),
@@ -94,8 +97,8 @@ def _document(report: Report, paths: Sequence[str]) -> dict[str, Any]:
             }
             for f in report.findings
         ],
-        "top_kernels": _top(data.kernels, "total_per_step_ns"),
-        "top_operators": _top(data.operators, "host_self_per_step_ns"),
+        "top_kernels": _top(lead_recording(data), data.kernels, "total_per_step_ns"),
+        "top_operators": _top(lead_recording(data), data.operators, "host_self_per_step_ns"),
         "cannot_say": [
             {"fixes": unsaid.fixes, "why": _short(unsaid.why), "decides": _short(unsaid.decides)}
             for unsaid in answer.unsaid
@@ -153,9 +156,9 @@ def _rounded(value: float | None) -> float | int | None:
     return value if value is None or isinstance(value, int) else float(f"{value:.4g}")
 
 
-def _top(rows: Sequence[Any], column: str) -> list[dict[str, Any]]:
-    """Return the rows with the most time per step, by name of the first recording."""
-    known = [row for row in rows if getattr(row, column) and row.recording == rows[0].recording]
+def _top(lead: RankRow | None, rows: Sequence[Any], column: str) -> list[dict[str, Any]]:
+    """Return the rows with the most time per step, by name of the recording that leads."""
+    known = [row for row in rows if getattr(row, column) and lead and row.recording == lead.recording]
     known.sort(key=lambda row: (-getattr(row, column), row.name))
     return [{"name": shorten(readable(row.name), 80), column: round(getattr(row, column))} for row in known[:_TOP]]
 

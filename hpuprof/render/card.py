@@ -19,11 +19,12 @@ LINES = 25
 """Of a card at most, 80 columns wide."""
 _BAR = 64
 _LABEL = 15
-_APART_CODES = ("HP181", "HP187")
+_APART_CODES = ("HP181",)
 """Diagnostics that say that the answer is of unlike things: they stand next to it."""
 _KEPT = 2
 """Lines of the plan that are never left out; the last of the others go before the step and its time."""
 _LEAST_MISSED = 100
+_FEW_WINDOWS = 2
 
 
 @dataclass
@@ -68,6 +69,8 @@ def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noq
         run.paper.line(_cut(answer.run, 2 * width - 10))
     for said in apart(report):
         run.paper.line(_cut(said, 3 * width - 20), style="yellow")
+    for said in answer.apart[:_FEW_WINDOWS]:
+        run.paper.line(_cut(said, 3 * width - 20))
     yield run
     yield _first(answer, block())
     for fix in answer.lines[1:]:

@@ -106,7 +106,7 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("fraction", "fraction_of_a", "fraction_of_b", "criticality", "no_gain_below"), percent),
     **dict.fromkeys(("value", "low", "high"), _plain),
     "flops_per_second": lambda value: f"{operations(value)}/s",
-    "blockers": ", ".join,
+    **dict.fromkeys(("blockers", "windows"), ", ".join),
     "kernels": _sequence,
 }
 """Formats of columns whose name ends in no unit."""

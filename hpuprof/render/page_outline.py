@@ -20,6 +20,7 @@ class Outline:
 
 
 BEFORE_GRAPH_MODE = (
+    Outline("windows", "Windows", tables="windows"),
     Outline("timeline", "Steps in time", "timeline", "step_kinds step_groups steps"),
     Outline("step-times", "Step times", "step_times"),
     Outline(

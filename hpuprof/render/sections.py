@@ -38,6 +38,7 @@ def sections(report: Report, *, top: int | None = TOP) -> list[Section]:
         graph_options(data.graph_mode, 3),
         _budget(report),
         causes(report),
+        _view("windows", data, lead, top),
         _view("run_steps", data, lead, top),
         _view("run_slow_steps", data, lead, top),
         _ranks(data),

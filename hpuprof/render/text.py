@@ -18,7 +18,7 @@ def to_text(report: Report, *, width: int = 80, color: bool = False, top: int | 
     """Return the report as text of at most `width` columns (at least 60), tables cut to `top` rows (None: all)."""
     paper = Paper(width=width, color=color)
     paper.line(report.answer.bound_sentence, style="bold")
-    for said in filter(None, (report.answer.base.sentence, report.answer.run)):
+    for said in filter(None, (report.answer.base.sentence, report.answer.run, *report.answer.apart)):
         paper.line(said)
     _print_what_to_do(report, paper)
     for section in sections(report, top=top):

@@ -41,6 +41,15 @@ _VIEWS = (
         top=None,
     ),
     View(
+        "windows",
+        "Windows of unlike work, judged apart",
+        "windows steps time_ns time_fraction step_time_ns bound first",
+        page="windows ranks steps time_ns time_fraction step_time_ns bound sentence first",
+        id="window-table",
+        every=True,
+        top=None,
+    ),
+    View(
         "run_steps",
         "The whole run, without the profiler",
         "rank steps step_p50_ns step_p10_ns step_p90_ns trend_fraction input_fraction slow_fraction cpus_used",

@@ -17,10 +17,11 @@ from hpuprof.model.answer import Answer, Base, End, Fix, GraphLine, Place, Span,
 from hpuprof.model.durations import about, duration, rounded, spread
 from hpuprof.model.plan_rows import ABSENT, PlanRow, refused
 from hpuprof.model.prediction import GraphMode
-from hpuprof.model.tables import DiagnosticRow
+from hpuprof.model.tables import DiagnosticRow, WindowRow
 from hpuprof.planning.remedies import REMEDIES
 from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
 from hpuprof.report.pause_lines import NAME as PAUSES
+from hpuprof.report.recordings import answered_for, windows_named
 from hpuprof.report.rule import percent
 from hpuprof.report.whole_run_words import run_line
 
@@ -94,6 +95,7 @@ def answer_of(data: ReportData) -> Answer:
         bound_sentence=headline.bound_sentence or headline.sentence,
         base=_base(data, _counts_from(rows)),
         run=run_line(data),
+        apart=[_window(row, headline.unit) for row in data.windows[1:]],
         fixes=fixes,
         nothing="" if taken or not rows else _nothing(rows, data.findings),
         beyond=_beyond(headline.bound, rows, taken)
@@ -104,6 +106,12 @@ def answer_of(data: ReportData) -> Answer:
         unsaid=list(_unsaid(rows)),
         absent=[row.remedy for row in rows if row.reason in ABSENT],
     )
+
+
+def _window(row: WindowRow, unit: str) -> str:
+    """Say what holds for windows that are judged apart."""
+    step = f"{windows_named(row.windows)} ({duration(row.time_ns)}): {duration(row.step_time_ns)} a {unit}"
+    return " ".join(filter(None, (f"{step[0].upper()}{step[1:]}.", row.sentence, row.first)))
 
 
 def _overtaken(rows: Sequence[PlanRow], graph: GraphMode) -> str:
@@ -325,7 +333,8 @@ def _base(data: ReportData, priced: PlanRow | None) -> Base:
 
 def _set_up(data: ReportData) -> str:
     """Say how long steps took in which the device was set up, where they are most of a recording and left out."""
-    groups = [row for row in data.step_groups if (row.standing, row.reason) == ("left out", "warm-up")]
+    mine = (row for row in data.step_groups if answered_for(data, row))
+    groups = [row for row in mine if (row.standing, row.reason) == ("left out", "warm-up")]
     if sum(row.time_fraction for row in groups) < MOST:
         return ""
     return f" Left out: {duration(sum(row.time_ns for row in groups))} in which the device was set up."

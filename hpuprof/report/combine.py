@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -11,33 +10,22 @@ import msgspec
 
 from hpuprof.analysis.groups import percentile
 from hpuprof.analysis.steady import SteadySteps, share
-from hpuprof.graph_mode.verdict_by_kind import decide_by_kind
 from hpuprof.ingest.discover import Identity, Skipped
 from hpuprof.model.clock import GivenClock
-from hpuprof.model.durations import duration
-from hpuprof.model.metrics import BY_NAME, Metric
+from hpuprof.model.metrics import BY_NAME
 from hpuprof.model.partial import FailedFile, RankPartial
 from hpuprof.model.partial_codec import PackedPartial
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import FILE_TABLES, DiagnosticRow, FileRow, RankRow, StepKindRow
-from hpuprof.ranks.rank_tables import AcrossRanks, Main, across_ranks
-from hpuprof.report.answering import answered, counted_ns, with_savings
-from hpuprof.report.findings import culprits, find
-from hpuprof.report.headline import headline
-from hpuprof.report.headline_metrics import build_metrics, overlap_degree
-from hpuprof.report.job_plan import plan_of, unit_of
-from hpuprof.report.model import SCHEMA_VERSION, Finding, ReportData
-from hpuprof.report.pause_lines import of_typical_steps
+from hpuprof.report.answering import answered
+from hpuprof.report.headline_metrics import overlap_degree
+from hpuprof.report.judged import Judged
+from hpuprof.report.model import SCHEMA_VERSION, ReportData
 from hpuprof.report.pauses import Pause
-from hpuprof.report.recordings import RecordingKind, kind_of, recording_kinds
+from hpuprof.report.recordings import RecordingKind, kind_of, natural, recording_kinds
 from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
-from hpuprof.report.rule import Context
+from hpuprof.report.windows import alike_windows, differ, window_rows, with_windows
 from hpuprof.what_if.critical_rows import in_steps_of
-
-APART = 1.1
-"""How many times as long typical steps of a window must be as those of another to be distinguished; by judgment, as of
-a log of steps against its windows (HP181)."""
-_DIGITS = 9  # of a window's number
 
 
 def combine(
@@ -72,56 +60,39 @@ def combine(
     ranks = [_rank_row(who, part, used) for (who, part), used in zip(done, of_file, strict=True)]
     kind = next(iter(recording_kinds(who for who, _ in done)), RecordingKind("", ""))
     chosen = _choose(done, kind)
-    main = [(ranks[i], done[i][1]) for i in chosen]
-    used = SteadySteps.joined([of_file[i] for i in chosen])
-    population = _population(main, [of_file[i] for i in chosen], kind)
-    across = across_ranks(
-        main,
-        clock=clock if isinstance(clock, str) else "manifest",
-        manifest=None if isinstance(clock, str) else clock,
-    )
-    waited = {row.recording: row.waiting_fraction or 0.0 for row in across.waits}
+    main, steady = [(ranks[i], done[i][1]) for i in chosen], [of_file[i] for i in chosen]
+    groups = alike_windows(main) or [[]]
+    judged = [
+        Judged.of([main[i] for i in group], [steady[i] for i in group], kind, clock, logged, apart=len(groups) > 1)
+        for group in groups
+    ]
+    lead, apart = judged[0], window_rows(judged)
+    across = lead.across
+    waited = {row.recording: row.waiting_fraction or 0.0 for one in judged for row in one.across.waits}
     step_waits, waits_cut = cut_to_ranks(across.step_waits, done, table_rows)
     if waits_cut:
         cut["step_waits"] = waits_cut
-    bound = used.bound(across.verdict.wait_fraction or 0.0)
-    by_kind = decide_by_kind(used.parts)
-    answers = {ranks[i].recording: found for i, found in zip(chosen, by_kind.of_kind, strict=True)}
-    tables["step_kinds"] = [_judged(row, answers.get(row.recording, {})) for row in tables["step_kinds"]]
-    metrics = build_metrics(used, across, population)
-    context = _context(main, used, across, metrics)
-    findings = _findings(context, [of_file[i] for i in chosen])
-    held_up = culprits(context, findings)
-    plan = plan_of(main, by_kind.answer, across, findings, logged)
-    graph_mode = of_typical_steps(by_kind.answer, plan)
-    counted = counted_ns(plan, graph_mode)
-    # One step time: what sets it, and what it would be with a part faster, are in the one that gains count from.
-    now, mine = counted or context.values["step_time_mean"], {ranks[i].recording for i in chosen}
-    factors = {
-        row.recording: now / row.step_100_ns
-        for row in tables["sensitivity"]
-        if now and row.step_100_ns and row.recording in mine
-    }
-    for name in ("critical_path", "sensitivity", "modules"):
-        tables[name] = [in_steps_of(row, factors.get(row.recording, 1.0)) for row in tables[name]]
+    for one in judged:
+        _put_in_steps(tables, one)
     diagnostics = [row for who, part in done for row in stamped(part, "diagnostics", who)]
     diagnostics += [
         *_file_diagnostics(failed, skipped),
         *_run_diagnostics(done, kind),
-        *_windows_differ([ranks[i] for i in chosen]),
+        *differ(apart),
         *_scale_diagnostics(cut, again or {}),
         *_unpredicted(main),
         *(DiagnosticRow.of(code, text, count) for code, text, count in across.notes),
-        *([DiagnosticRow.of("HP129", by_kind.disagree)] if by_kind.disagree else []),
+        *([DiagnosticRow.of("HP129", lead.by_kind.disagree)] if lead.by_kind.disagree else []),
     ]
     data = ReportData(
         schema_version=SCHEMA_VERSION,
         hpuprof_version=version,
-        headline=headline(bound, context, population["both"], held_up, plan, graph_mode),
-        metrics=metrics,
-        findings=with_savings(findings, plan, counted),
-        graph_mode=graph_mode,
-        plan=plan,
+        headline=with_windows(lead.headline, apart),
+        metrics=lead.metrics,
+        findings=lead.findings,
+        graph_mode=lead.graph_mode,
+        plan=lead.plan,
+        windows=apart,
         diagnostics=sorted(diagnostics, key=lambda d: (d.code, d.rank, d.path, d.text)),
         files=[_file_row(who, part) for who, part in done],
         ranks=[_waiting(row, of_file[i], waited) for i, row in enumerate(ranks)],
@@ -138,7 +109,26 @@ def combine(
 
 
 def _order(who: Identity) -> tuple[Any, ...]:
-    return who.rank, who.stage, who.action, _natural(who.window)
+    return who.rank, who.stage, who.action, natural(who.window)
+
+
+def _put_in_steps(tables: dict[str, list[Any]], judged: Judged) -> None:
+    """Put the answers for kinds into their rows, and times of a step into the one that gains count from.
+
+    What sets the step time, and what it would be with a part faster, are in that one, too.
+    """
+    recordings = [row.recording for row, _ in judged.main]
+    answers = dict(zip(recordings, judged.by_kind.of_kind, strict=True))
+    tables["step_kinds"] = [_judged(row, answers.get(row.recording, {})) for row in tables["step_kinds"]]
+    known = {m.name: m.value for m in judged.metrics}
+    now = judged.step_ns or known["step_time_mean"]
+    factors = {
+        row.recording: now / row.step_100_ns
+        for row in tables["sensitivity"]
+        if now and row.step_100_ns and row.recording in answers
+    }
+    for name in ("critical_path", "sensitivity", "modules"):
+        tables[name] = [in_steps_of(row, factors.get(row.recording, 1.0)) for row in tables[name]]
 
 
 def _judged(row: StepKindRow, answers: Mapping[str, GraphMode]) -> StepKindRow:
@@ -154,12 +144,6 @@ def _judged(row: StepKindRow, answers: Mapping[str, GraphMode]) -> StepKindRow:
         speedup_median=gain.median if gain else None,
         speedup_high=gain.high if gain else None,
     )
-
-
-def _natural(window: str) -> tuple[int, int, str]:
-    """Sort numbered windows by number, before named ones."""
-    number = window.isdecimal() and len(window) <= _DIGITS
-    return (0, int(window), "") if number else (1, 0, window)
 
 
 def _choose(done: Sequence[tuple[Identity, RankPartial]], kind: RecordingKind) -> list[int]:
@@ -181,22 +165,6 @@ def _choose(done: Sequence[tuple[Identity, RankPartial]], kind: RecordingKind) -
 
 def _file_row(who: Identity, part: RankPartial) -> FileRow:
     return msgspec.structs.replace(part.file, **who.recording, provenance=who.provenance)
-
-
-def _context(main: Main, used: SteadySteps, across: AcrossRanks, metrics: Sequence[Metric]) -> Context:
-    values = {m.name: m.value for m in metrics}
-    return Context(main, values, used.idle_shares if used.sound else {}, across)
-
-
-def _findings(context: Context, used: Sequence[SteadySteps]) -> list[Finding]:
-    """Find what is worth acting on; `used`: the steady steps of each recording of the context."""
-    late = {w.rank for w in context.across.waits if w.straggler}
-    others = [i for i, (row, _) in enumerate(context.main) if late and row.rank not in late]
-    if not others:
-        return find(context)
-    joined = SteadySteps.joined([used[i] for i in others])
-    metrics = build_metrics(joined, context.across, {})
-    return find(context, _context([context.main[i] for i in others], joined, context.across, metrics))
 
 
 def _rank_row(who: Identity, part: RankPartial, used: SteadySteps) -> RankRow:
@@ -234,34 +202,6 @@ def _waiting(row: RankRow, used: SteadySteps, waited: Mapping[Any, float]) -> Ra
     return msgspec.structs.replace(row, **_bound(used, share)) if share else row
 
 
-def _population(main: Main, of_file: Sequence[SteadySteps], kind: RecordingKind) -> dict[str, str]:
-    """Say how many steps of how many ranks metrics are over, by which steps count, and `both` as a headline says it.
-
-    Args:
-        main: the chosen recordings.
-        of_file: their steps, parallel.
-        kind: of recordings.
-    """
-    counts: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for (row, part), used in zip(main, of_file, strict=True):
-        for i, steps in enumerate((used.steps, used.typical, part.steps)):
-            counts[row.rank][i] += len(steps)
-    ranks, alike = len(counts), len(set(map(tuple, counts.values()))) == 1
-    of = f" of {kind}" if any(kind) else ""
-    who = f"{ranks} rank{'s' if ranks != 1 else ''}"
-    columns = zip(*(counts.values() or [(0, 0, 0)]), strict=True)
-    steady, typical, total = (sum(column) // (ranks if alike else 1) for column in columns)
-    where = f"{of} on each of {who}" if alike and ranks > 1 else f"{of}, {who}"
-    if unit_of(main) == "pass":
-        return dict.fromkeys(("steady", "typical", "both"), f"one pass{of}, {who}")
-    some = f" ({typical} typical)" if typical < steady else ""
-    return {
-        "steady": f"{steady} of {total} steps{where}",
-        "typical": f"{typical} of {total} steps{where}",
-        "both": f"{steady} of {total} steps{some}{where}",
-    }
-
-
 def _file_diagnostics(failed: Sequence[FailedFile], skipped: Sequence[Skipped]) -> list[DiagnosticRow]:
     """Report files that could not be read or were skipped."""
     return [
@@ -284,21 +224,6 @@ def _run_diagnostics(done: Sequence[tuple[Identity, RankPartial]], kind: Recordi
         of = str(kind) or "the unnamed files"
         found.append(DiagnosticRow.of("HP125", f"the answer covers {of}", len(kinds) - 1))
     return found
-
-
-def _windows_differ(rows: Sequence[RankRow]) -> list[DiagnosticRow]:
-    """Report windows of a rank whose typical steps take clearly longer than another's: no number is of both."""
-    of_rank: dict[int, list[RankRow]] = defaultdict(list)
-    for row in rows:
-        if row.steps_used >= 2 or row.steps_total == 1:
-            of_rank[row.rank].append(row)
-    found = []
-    for rank, windows in of_rank.items():
-        short, long = (pick(windows, key=lambda row: row.step_p50_ns) for pick in (min, max))
-        if long.step_p50_ns > APART * short.step_p50_ns and long.step_p50_ns > short.step_p90_ns:
-            times = [f"{duration(row.step_p50_ns)} a step in window {row.window}" for row in (short, long)]
-            found.append((long.step_p50_ns / short.step_p50_ns, f"rank {rank}: {' and '.join(times)}"))
-    return [DiagnosticRow.of("HP187", max(found)[1], len(found))] if found else []
 
 
 def _missing_ranks(done: Sequence[tuple[Identity, RankPartial]]) -> list[DiagnosticRow]:

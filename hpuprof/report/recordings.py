@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from hpuprof.model.tables import RankRow
+from hpuprof.model.tables import RankRow, Row
 from hpuprof.report.model import ReportData
 
 _ACTIONS = ("training_step", "", "validation_step", "test_step", "predict_step")
+_DIGITS = 9  # of a window's number
 _STAGES = ("fit", "", "validate", "test", "predict")
 
 
@@ -59,3 +60,20 @@ def lead_recording(data: ReportData) -> RankRow | None:
         first = next(iter(recording_kinds(data.ranks)), None)
         return next((r for r in data.ranks if kind_of(r) == first), None)
     return next((r for r in data.ranks if r.recording == lead.recording), None)
+
+
+def answered_for(data: ReportData, row: Row) -> bool:
+    """Whether the headline covers the window of a row's recording; of other kinds of recordings, it covers none."""
+    lead = lead_recording(data)
+    return not data.windows or lead is None or kind_of(row) != kind_of(lead) or row.window in data.windows[0].windows
+
+
+def natural(window: str) -> tuple[int, int, str]:
+    """Sort numbered windows by number, before named ones."""
+    number = window.isdecimal() and len(window) <= _DIGITS
+    return (0, int(window), "") if number else (1, 0, window)
+
+
+def windows_named(windows: Sequence[str]) -> str:
+    """Return what some windows are called in a sentence."""
+    return f"window{'s' if len(windows) > 1 else ''} {', '.join(windows)}"

@@ -80,7 +80,7 @@ class Redactor:
     """Replaces secrets that it has learned, and whatever looks like a path, an address or a command line."""
 
     def __init__(self) -> None:
-        kinds = ("file", "command", "thread", "host", "user")
+        kinds = ("file", "command", "thread", "window", "host", "user")
         self._secrets: dict[str, set[str]] = {kind: set() for kind in kinds}
         self._tokens: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
@@ -199,7 +199,7 @@ class Redactor:
     def window(self, text: str) -> str:
         """Return a window's name, or its token when its words are not the recorder's."""
         usual = all(word in WINDOW_WORDS for word in _WORD.findall(text.lower()))
-        return self.text(text, name=False) if usual else self._token("window", text)
+        return self.text(text, name=False) if usual else self.whole("window", text)
 
     def thread(self, text: str) -> str:
         """Return the name of a process or thread, or its token."""
@@ -238,6 +238,7 @@ def redact_reports(reports: Sequence[Report]) -> list[Report]:
 def _learn(redactor: Redactor, document: dict[str, Any]) -> None:
     for row in document["files"]:
         redactor.learn_file(row["path"], row["host_name"])
+        redactor.window(row["window"])
         for _, thread, _ in row["unknown"]:
             redactor.learn_thread(thread)
     for row in document["run_steps"]:  # a report of logs alone has no files
@@ -282,7 +283,7 @@ def _apply(redactor: Redactor, value: Any, field: str, *, row: bool = False) -> 
             return redactor.whole("host", value)
         if field in ("device_name", "device"):
             return redactor.device(value)
-        if field == "window":
+        if field in ("window", "windows"):
             return redactor.window(value)
         if field == "lane":
             return redactor.thread(value)

@@ -252,6 +252,18 @@ def test_windows_and_devices_have_one_token_everywhere(tmp_path):
     assert lead_recording(report.data) is report.data.ranks[0]
 
 
+def test_the_names_of_windows_that_are_judged_apart_are_tokens(tmp_path):
+    for window, step in (("of acmehost9", 100), ("of acmehost8", 200)):
+        b = TraceBuilder(hpuprof={"window": window, "rank": 0}).steps(5, step)
+        for i in range(5):
+            b.host("aten::mm", i * step + 1, 20).kernel("gemm", i * step + 30, 40, launch=i * step + 2)
+        b.write(tmp_path / f"{window[-1]}.pt.trace.json")
+    report = hpuprof.redact(hpuprof.analyze(tmp_path, jobs=1))
+    assert "acmehost" not in _json(report)
+    assert [row.windows for row in report.data.windows] == [["window-1"], ["window-2"]]
+    assert "window window-2 (" in report.headline.sentence
+
+
 def test_long_names_cost_time_that_grows_with_them(limited, tmp_path):
     """Letters and `a+a+…` were read once from each of their characters: 40 kB took 5 s."""
     b = TraceBuilder()
