@@ -1,19 +1,21 @@
 """Groups of steps: what is typical, what recurs, what was seen once, what is left out. Owns what fills a pause.
 
-Each step is in one group, so every nanosecond of the steps is in one row. Slow steps of one kind are parted by what
+Each step is in one group, and the time outside of steps in rows of its own, so every nanosecond of the recording is in
+one row. Slow steps of one kind are parted by what
 fills the time above a typical step, and each part has its own period and its price: what it adds to the mean step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
+from hpuprof.analysis.integrity import LOST
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_outliers import OUTLIER
 from hpuprof.analysis.steps import LEFT_OUT, ONCE, RECURS, TYPICAL
@@ -46,6 +48,10 @@ _Z = 1.6449
 _MOST_PEERS = 16
 """Typical steps to compare a slow one with, to bound time."""
 _ORDER = (TYPICAL, RECURS, ONCE, LEFT_OUT)
+OUTSIDE = "outside"
+"""The standing of time that is in no step."""
+BEFORE, BETWEEN, AFTER = "before the first step", "between steps", "after the last step"
+"""Reasons of that, as LOST is: the rest of a single step that ends where its rows do."""
 
 
 class Fill(NamedTuple):
@@ -72,7 +78,29 @@ def group_rows(view: RankView) -> list[StepGroupRow]:
         kind = "" if standing == LEFT_OUT else kinds[i]
         groups.setdefault(_Key(standing, SLOW if slow else reason, kind, fill), []).append(i)
     order = sorted(groups, key=lambda key: (_ORDER.index(key.standing), -int(steps.wall[groups[key]].sum()), key))
-    return [_row(view, key, np.array(groups[key], dtype=np.int64)) for key in order]
+    return [*(_row(view, key, np.array(groups[key], dtype=np.int64)) for key in order), *_outside(view)]
+
+
+def _outside(view: RankView) -> Iterator[StepGroupRow]:
+    """Yield the time of the recording that is in no step: before, between and after them, and cut from the only one."""
+    timed, until = view.steps.timed, view.trace.end_ns
+    first, last = int(timed.start[0]), int(timed.end[-1])
+    whole = int(view.steps.end[-1]) + view.steps.cut_ns
+    cut = max(0, whole - last) if view.steps.cut_ns else 0
+    times = {BEFORE: first, BETWEEN: last - first - int(view.steps.wall.sum()), LOST: cut, AFTER: until - last - cut}
+    for reason, ns in times.items():
+        if ns:
+            row = StepGroupRow(
+                standing=OUTSIDE,
+                reason=reason,
+                kind="",
+                steps=0,
+                every=None,
+                time_ns=ns,
+                time_fraction=ns / until,
+                above_ns=0,
+            )
+            yield row
 
 
 def _row(view: RankView, key: _Key, mine: Ints) -> StepGroupRow:
@@ -93,7 +121,7 @@ def _row(view: RankView, key: _Key, mine: Ints) -> StepGroupRow:
         steps=len(mine),
         every=every,
         time_ns=int(steps.wall[mine].sum()),
-        time_fraction=float(steps.wall[mine].sum() / max(1, int(steps.wall.sum()))),
+        time_fraction=float(steps.wall[mine].sum() / max(1, view.trace.end_ns)),
         above_ns=int(median(above)),
         cause=key.fill.cause,
         row=key.fill.row,

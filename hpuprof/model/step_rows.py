@@ -224,26 +224,31 @@ class StepKindRow(Row, frozen=True, kw_only=True):
 
 
 class StepGroupRow(Row, frozen=True, kw_only=True):
-    """Steps of one standing, reason and cause: each step is in one group, so that the times add up to all steps."""
+    """Steps of one standing, reason and cause, and the time in no step: the times add up to the recording's."""
 
     standing: Annotated[
         str,
         Meta(
             title="standing",
             description="typical (what medians and estimates are of), recurs (enters means, percentiles and shares, "
-            "too), once (in no number but this row), left out (not the loop).",
+            "too), once (in no number but this row), left out (not the loop), outside (in no step).",
         ),
     ]
     reason: Annotated[
-        str, Meta(description="Why they are not typical, as in `steps.excluded`; slow for an outlier that took longer.")
+        str,
+        Meta(
+            description="Why they are not typical, as in `steps.excluded`; slow for an outlier that took longer. "
+            "Outside: before the first step, between steps, after the last step, lost rows (the rest of a single step "
+            "that ends where its rows do)."
+        ),
     ]
     kind: Annotated[str, Meta(description="Kind of the steps; empty where a reason covers several.")]
-    steps: Annotated[int, Meta(description="Steps of the group.")]
+    steps: Annotated[int, Meta(description="Steps of the group; 0 outside of steps.")]
     every: Annotated[
         int | None, Meta(description="They come in every n-th step, this is n. None: now and then, or seen once.")
     ]
     time_ns: Annotated[int, Meta(title="time", description="Sum of their lengths [ns].")]
-    time_fraction: Annotated[float, Meta(title="of the time", description="Share of the time of all steps.")]
+    time_fraction: Annotated[float, Meta(title="of the time", description="Share of the recording's time.")]
     above_ns: Annotated[
         int, Meta(title="longer by", description="Median of `steps.above_ns`: how much longer than typical [ns].")
     ]

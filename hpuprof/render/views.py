@@ -74,8 +74,8 @@ _VIEWS = (
         page="standing reason kind steps every time_ns time_fraction above_ns cause row cost_ns cost_low_ns "
         "cost_high_ns",
         page_title="All steps",
-        page_note="Each step is in one group. Medians and estimates are of typical steps; means, percentiles, shares "
-        "and gates of these and of what recurs.",
+        page_note="Each step, and all time outside of steps, is in one row. Medians and estimates are of typical "
+        "steps; means, percentiles, shares and gates of these and of what recurs.",
         id="group-table",
         top=None,
     ),

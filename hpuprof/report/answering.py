@@ -333,9 +333,9 @@ def _base(data: ReportData, priced: PlanRow | None) -> Base:
 
 def _set_up(data: ReportData) -> str:
     """Say how long steps took in which the device was set up, where they are most of a recording and left out."""
-    mine = (row for row in data.step_groups if answered_for(data, row))
+    mine = [row for row in data.step_groups if row.steps and answered_for(data, row)]
     groups = [row for row in mine if (row.standing, row.reason) == ("left out", "warm-up")]
-    if sum(row.time_fraction for row in groups) < MOST:
+    if sum(row.time_ns for row in groups) < max(1, MOST * sum(row.time_ns for row in mine)):
         return ""
     return f" Left out: {duration(sum(row.time_ns for row in groups))} in which the device was set up."
 

@@ -14,6 +14,7 @@ from builder import waited_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpuprof.analysis.step_groups import OUTSIDE
 from hpuprof.errors import HpuprofError
 from hpuprof.ingest.discover import TraceFile
 from hpuprof.ingest.read import read_trace
@@ -29,8 +30,10 @@ FORMS = ("*.json", "*.json.gz", "*.csv")
 def ledgers(part: RankPartial) -> Iterator[Ledger]:
     yield rows_of(part.file)
     yield from (ledger for _, ledger in times_of(part.file, part.steps, part.gap_causes))
-    groups = {str(i): group.time_ns for i, group in enumerate(part.step_groups)}
+    groups = {str(i): group.time_ns for i, group in enumerate(part.step_groups) if group.standing != OUTSIDE}
     yield Ledger("of all steps, in groups", sum(s.wall_ns for s in part.steps), groups)
+    outside = {group.reason: group.time_ns for group in part.step_groups if group.standing == OUTSIDE}
+    yield Ledger("of the recording", part.file.span_ns, {"steps": sum(groups.values()), **outside})
     for step in part.steps if part.file.device_busy_ns is not None else ():
         idle = {g.cause: g.idle_ns for g in part.gap_causes if g.step == step.step}
         yield Ledger("of a step", step.wall_ns, {"busy": step.device_busy_ns, "idle": step.device_idle_ns}, idle)
@@ -44,7 +47,7 @@ def check(path: Path) -> int:
     except HpuprofError:
         return 0
     part = reduce_trace(trace, file, ReduceOptions(predict=False, plan=False))
-    assert not [ledger for ledger in ledgers(part) if not ledger.holds]
+    assert not [ledger for ledger in ledgers(part) if not ledger.holds or min(ledger.parts.values(), default=0) < 0]
     return part.file.rows
 
 

@@ -139,6 +139,8 @@ def test_the_only_step_is_judged_up_to_where_its_rows_end(shown, bound, tmp_path
         cut = f"without its last {(1 - 0.02 * shown) * 1000 - 3:.1f} µs"
         assert f"; the step is judged up to the first of them, {cut}. Device-bound: " in report.headline.sentence
         assert report.data.steps[0].wall_ns == pytest.approx(20_000 * shown, abs=20_000)
+        cut_ns = {g.reason: g.time_ns for g in report.data.step_groups}[LOST]
+        assert cut_ns == pytest.approx(1_000_000 - 20_000 * shown, abs=20_000)
 
 
 def test_a_step_in_which_rows_end_is_judged_up_to_there_where_none_is_whole(tmp_path):

@@ -195,6 +195,17 @@ def test_groups_of_steps_say_what_fills_pauses(tmp_path: Path, rows: list[str], 
     assert (typical.steps, sum(g.steps for g in groups.values()), typical.cost_ns) == (24, 30 - 1, None)
 
 
+def test_time_outside_of_steps_is_in_groups_of_its_own(tmp_path: Path):
+    b = TraceBuilder().host("aten::empty", 0, 5).host("aten::copy_", 700, 30)
+    for i in range(6):
+        b.annotation(f"ProfilerStep#{i}", 20 + 110 * i, 100).host("aten::add", 21 + 110 * i, 2)
+    part = b.reduce(tmp_path)
+    times = {g.reason: g.time_ns for g in part.step_groups if g.standing == "outside"}
+    assert times == {"before the first step": 20_000, "between steps": 50_000, "after the last step": 60_000}
+    assert sum(g.time_ns for g in part.step_groups) == part.file.span_ns == 730_000
+    assert sum(g.time_fraction for g in part.step_groups) == pytest.approx(1.0)
+
+
 def test_what_was_seen_once_has_the_interval_of_one_event(tmp_path: Path):
     part = with_steps(*[300 if i == 8 else 100 for i in range(20)]).reduce(tmp_path)
     [once] = [g for g in part.step_groups if g.standing == "once"]
