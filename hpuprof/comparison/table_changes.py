@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hpuprof.analysis.step_groups import AFTER, BEFORE
 from hpuprof.comparison.comparable import Group, Pair
 from hpuprof.comparison.judge import Compared, Item
 from hpuprof.comparison.noise import MIN_STEPS, Estimate
@@ -45,8 +44,8 @@ class Spec:
 
 
 def _in_the_loop(row: StepGroupRow) -> bool:
-    """Tell whether steps are not typical, or time is in none, for another reason than the recording's borders."""
-    return bool(row.reason) and row.reason not in ("first", "last", BEFORE, AFTER)
+    """Tell whether steps are not typical for another reason than the recording's borders."""
+    return row.steps > 0 and bool(row.reason) and row.reason not in ("first", "last")
 
 
 SPECS = (
