@@ -12,6 +12,10 @@ Grammar (blanks between the parts are optional)::
 Times and sizes other than 0 need a unit; a fraction without % is at most 1. Values are compared exactly, not as
 printed. A gate on an unknown value, on a change beyond its limit that noise may have made, or on a
 verdict where hpuprof cannot say, cannot be evaluated: it neither passes nor fails.
+
+A median or percentile need not move where some steps stall, though the run pays for that. So a gate on one of the step
+time passes only where what recurs passes, too: a change by that of the mean, an upper limit by the median and what
+pauses cost of the mean step. Gates on typical_step_time_mean leave pauses out.
 """
 
 from __future__ import annotations
@@ -48,6 +52,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
+_PERCENTILES, _MEAN = ("step_time_p50", "step_time_p90"), "step_time_mean"
 _SCALES: dict[str, tuple[str, float]] = {
     "ns": ("ns", 1),
     "us": ("ns", 1e3),
@@ -200,7 +205,7 @@ def evaluate(gates: Sequence[Gate], report: Report) -> list[GateResult]:
         elif gate.kind == "verdict":
             results.append(_answered(gate, report))
         else:
-            results.append(_limit(gate, _check(gate, report.metrics)))
+            results.append(_with_pauses(gate, _limit(gate, _check(gate, report.metrics)), report.metrics))
     return results
 
 
@@ -210,7 +215,12 @@ def evaluate_comparison(gates: Sequence[Gate], comparison: Comparison, b: Report
     for gate in gates:
         if gate.kind == "change":
             metric = _check(gate, b.metrics)
-            results.append(_worsening(gate, comparison.change(metric.name), metric))
+            result = _worsening(gate, comparison.change(metric.name), metric)
+            if metric.name in _PERCENTILES and result.outcome == PASSED:
+                mean = _worsening(gate, comparison.change(_MEAN), b.metrics[_MEAN])
+                if mean.outcome != PASSED:
+                    result = msgspec.structs.replace(mean, text=f"{result.text}, but {mean.text}")
+            results.append(result)
         else:
             results += evaluate([gate], b)
     return results
@@ -255,6 +265,19 @@ def _limit(gate: Gate, metric: Metric) -> GateResult:
     hit = _OPERATORS[gate.op](metric.value, limit)
     text = f"{metric.name} is {_exact(metric.value, gate.unit)}"
     return _result(gate, FAILED if hit else PASSED, metric.value, text, metric.unit)
+
+
+def _with_pauses(gate: Gate, result: GateResult, metrics: Mapping[str, Metric]) -> GateResult:
+    """Fail an upper limit of a percentile of the step time that the median with what pauses cost exceeds."""
+    median, mean, share = (metrics[name].value for name in ("step_time_p50", _MEAN, "pause_fraction"))
+    upper = gate.subject in _PERCENTILES and gate.op in (">", ">=") and result.outcome == PASSED
+    if not upper or median is None or mean is None or not share:
+        return result
+    paid = _limit(gate, msgspec.structs.replace(metrics[gate.subject], value=median + share * mean))
+    if paid.outcome == PASSED:
+        return result
+    paused = _exact(median + share * mean, gate.unit)
+    return msgspec.structs.replace(paid, text=f"{result.text}, but the median with pauses that recur is {paused}")
 
 
 def _exact(value: float, unit: str) -> str:

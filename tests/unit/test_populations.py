@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from builder import TraceBuilder
 from rank_traces import ALL_REDUCE, comm, header
 
 import hpuprof
-from hpuprof.gate import evaluate_comparison, exit_code, parse_gates
+from hpuprof.gate import evaluate, evaluate_comparison, exit_code, parse_gates
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -40,8 +41,11 @@ def test_a_stall_in_every_sixth_step_makes_the_run_slower(tmp_path, loader):
     assert c.change("step_time_mean").relative == pytest.approx(0.286, abs=0.01)
     assert c.change("step_time_p50").verdict == "no difference"
     assert c.change("slow_step_share").b == pytest.approx(120 / 360, abs=0.02)
-    gates = evaluate_comparison(parse_gates(["step_time_mean:5%", "step_time_p90:5%"], changes=True), c, b)
-    assert [g.outcome for g in gates] == ["failed", "failed"]
+    texts = ["step_time_mean:5%", "step_time_p90:5%", "step_time_p50:5%", "step_time_p50 > 11ms"]
+    gates = evaluate_comparison(parse_gates([*texts, "typical_step_time_mean:5%"], changes=True), c, b)
+    assert [g.outcome for g in gates] == [*["failed"] * 4, "passed"]
+    assert re.search(r"p50 (got worse by|did not get worse).*, but step_time_mean got worse by 28.* %", gates[2].text)
+    assert re.search(r"p50 is (9|10)\..* ms, but the median with pauses that recur is 12.* ms", gates[3].text)
     cause = "data loading" if loader else "nothing traced on the host"
     [group] = [x for x in c.changes if x.group == "step_group"]
     assert (group.match, group.a, group.b) == (
@@ -63,9 +67,23 @@ def test_a_gate_does_not_pass_a_mean_that_a_stall_seen_twice_makes_longer(tmp_pa
     a = hpuprof.analyze(paused(tmp_path / "a.json", (), 0.0), jobs=1)
     b = hpuprof.analyze(paused(tmp_path / "b.json", slow, stall), jobs=1)
     c = hpuprof.compare(a, b)
-    gates = evaluate_comparison(parse_gates(["step_time_mean:5%", "step_time_p50:5%"], changes=True), c, b)
-    assert (c.verdict, [g.outcome for g in gates], exit_code(gates)) == ("unknown", ["unknown", "passed"], 3)
-    assert "steps vary too much" in gates[0].text
+    of = ("step_time_mean:5%", "step_time_p90:5%", "step_time_p50:5%", "typical_step_time_mean:5%")
+    gates = evaluate_comparison(parse_gates(of, changes=True), c, b)
+    assert (c.verdict, [g.outcome for g in gates], exit_code(gates)) == ("unknown", [*["unknown"] * 3, "passed"], 3)
+    assert all("steps vary too much" in gate.text for gate in gates[:3])
+
+
+def test_gates_on_percentiles_hold_what_recurs_and_nothing_else(tmp_path):
+    a = hpuprof.analyze(paused(tmp_path / "a.json", (6, 12, 18, 24), 20.0), jobs=1)
+    b = hpuprof.analyze(paused(tmp_path / "b.json", range(3, 30, 3), 20.0), jobs=1)
+    c = hpuprof.compare(a, b)
+    assert c.change("step_time_p90").relative == pytest.approx(0.0, abs=0.01)
+    assert evaluate_comparison(parse_gates(["step_time_p90:5%"], changes=True), c, b)[0].outcome == "failed"
+    same = evaluate_comparison(parse_gates(["step_time_p50:5%"], changes=True), hpuprof.compare(a, a), a)
+    limits = evaluate(
+        parse_gates(["step_time_p90 > 31ms", "step_time_p50 > 14ms", "step_time_p50 < 9ms"], changes=False), a
+    )
+    assert {g.outcome for g in (*same, *limits)} == {"passed"}
 
 
 @pytest.mark.parametrize("begin", [0, 1])
