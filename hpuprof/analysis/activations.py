@@ -112,7 +112,7 @@ def find_activations(trace: Trace, launch: Rows) -> Activations:
     rest = occupies(trace.device.kind) & (launch < 0)
     runs = find_runs(trace, rest)
     if runs is not None:
-        made = _launches_around(trace, runs.enqueues)
+        made = launches_around(trace, runs.enqueues)
         of_run = made[np.searchsorted(runs.enqueues, np.maximum(runs.call, 0))]
         group = _Group(runs.rows, runs.number, runs.start, runs.end)
         calls_of_runs = np.where(runs.call >= 0, of_run, -1)
@@ -133,7 +133,7 @@ def find_activations(trace: Trace, launch: Rows) -> Activations:
     return _merged(trace, [*parts, *(_matched(trace, rows, called) for rows, called in queues)])
 
 
-def _launches_around(trace: Trace, enqueues: Rows) -> Rows:
+def launches_around(trace: Trace, enqueues: Rows) -> Rows:
     """Return the launch call that each enqueue lies in, on its thread or else on any; itself where it lies in none."""
     host = trace.host
     calls = launch_calls(trace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpuprof.analysis.activations import How
+from hpuprof.analysis.activations import How, launch_calls
 from hpuprof.analysis.device_time import occupies
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.integrity import LOST, OVERLAPPING, TOLERATED, overlapping
@@ -259,6 +259,9 @@ def _about_links(view: RankView) -> list[Trouble]:
     unsure = int((real & (links.launch >= 0) & doubtful).sum())
     if by_order or unsure:
         said = [f"{by_order:,} of {rows:,} device rows matched to their launch by order"] if by_order else []
+        calls = launch_calls(trace)
+        bare = int((~links.launching[calls]).sum()) if by_order else 0
+        said += [f"{bare:,} of {len(calls):,} launches have no work"] if bare else []
         said += [f"another launch fits {unsure:,} of {rows:,} device rows as well"] if unsure else []
         found.append(Trouble("HP190", by_order or unsure, "; ".join(said)))
     devices = {trace.tracks[t].pid for t in np.flatnonzero(np.bincount(trace.device.track.compress(real))).tolist()}

@@ -3,8 +3,9 @@
 In whole recordings every launch has its device rows: none of 90,000 launches in 29 public traces lacks them. So a
 launch without rows, a graph launch with few of those that its like shows or with a hole between them, a copy that holds
 the host and has no row, and a host that waits for a device which seems to have nothing to do are lost rows, whichever
-the reason. Where launches do not name their rows, steps are compared with each other. Steps that lack none are judged,
-the others left out.
+the reason. Where launches name their recipe and no rows, those of a recipe count, else steps are compared with each
+other: order joins the k-th launch to the k-th work, so a single pass shows at most how many launches have none. Steps
+that lack none are judged, the others left out.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from hpuprof.analysis.activations import How, launches_around
 from hpuprof.analysis.groups import members
 from hpuprof.analysis.links import Links
+from hpuprof.analysis.recipe_launches import named_launches
 from hpuprof.families import FAMILIES
 from hpuprof.ingest.dialect_activities import waits_for_all, waits_for_others
 from hpuprof.model.arrays import Floats, Ints, Mask, any_of, percentiles, stable_order
@@ -122,8 +125,10 @@ class Missing(Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, trace: Trace, links: Links, steps: Ints) -> Missing:
         """Find them. `steps`: starts of the steps [ns]."""
+        if not FAMILIES[trace.family].correlated:
+            return cls.of_recipes(links)
         host, waits = trace.host, _Waits.of(trace)
-        if not FAMILIES[trace.family].correlated or not (trace.device.kind != DeviceKind.MARKER).any():
+        if not (trace.device.kind != DeviceKind.MARKER).any():
             calls = np.empty(0, dtype=np.int64)
         else:
             # What a capture records runs later, in the graph.
@@ -150,6 +155,32 @@ class Missing(Struct, frozen=True, eq=False):
         time = trace.end_ns - int(steps.min(initial=trace.end_ns)) if overlapping(trace) <= OVERLAPPING else np.inf
         silent = waits.silent_behind(when, graph, lacking, SILENT_SHARE * time)
         return cls(when, graph, lacking, silent, _unseen(trace, links.launch, calls, lacking, graph))
+
+    @classmethod
+    def of_recipes(cls, links: Links) -> Missing:
+        """Find launches that name a recipe and show no row of it, or few of those that its like shows.
+
+        What no later launch with rows and no wait for the device follows may have been queued as the recording ended. A
+        recipe that is launched again and again says nothing where most of its launches show no row: it may have none,
+        or its rows do not say where one run ends.
+        """
+        trace, host = links.trace, links.trace.host
+        if not (links.how == How.RECIPE).any():
+            return NOTHING_MISSING
+        enqueues, recipe = named_launches(trace)
+        calls, first = np.unique(launches_around(trace, enqueues), return_index=True)
+        recipe = recipe[first]
+        rows = np.bincount(links.launch[links.launch >= 0], minlength=len(host))[calls]
+        lacking = rows == 0
+        for _, same in members(recipe):
+            if len(same) > 1:
+                mostly = 2 * np.count_nonzero(lacking[same]) <= len(same)
+                lacking[same] = mostly & (rows[same] < FEW_ROWS * percentiles(rows[same], 90))
+        when = host.start[calls]
+        until = max(when[~lacking].max(initial=0), host.start[host.activity == Activity.SYNC].max(initial=0))
+        lacking &= when <= until
+        none = np.zeros_like(lacking)
+        return cls(when, none, lacking, EMPTY, _unseen(trace, links.launch, calls, lacking, none))
 
     @classmethod
     def of_steps(cls, trace: Trace, windows: Intervals, alike: list[Ints], launched: Ints) -> Missing:

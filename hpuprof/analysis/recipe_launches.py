@@ -71,6 +71,12 @@ def find_runs(trace: Trace, wanted: Mask) -> Runs | None:
     return Runs(enqueues, *map(np.concatenate, zip(*parts, strict=True)))
 
 
+def named_launches(trace: Trace) -> tuple[Ints, Ints]:
+    """Return the host rows that name the recipe which they enqueue, ascending, and a number for it by id and handle."""
+    enqueues = _enqueues(trace)
+    return enqueues, _called(trace, enqueues, identities(trace))
+
+
 @once
 def identities(trace: Trace) -> Ints:
     """Return a number for the id and handle that each device row names, shape `(device rows,)`; -1: no id.

@@ -271,7 +271,8 @@ def _steps_in(
         for i in np.flatnonzero(paused).tolist():
             excluded[i] = excluded[i] or PAUSED
     timed = Intervals(windows.start, windows.end)
-    if not FAMILIES[trace.family].correlated or not len(launch_calls(trace)):
+    correlated = FAMILIES[trace.family].correlated
+    if not (len(launch_calls(trace)) > 0 if correlated else missing.lacking.any()):
         alike, _ = clusters(seen.on_host, purpose, windows, np.zeros(len(windows), dtype=bool))
         alike = [steps for steps in alike if seen.operators[steps].any() or seen.launches[steps].any()]
         missing = Missing.of_steps(trace, timed, alike, launched)

@@ -492,8 +492,9 @@ OF_READING = (
         "device or a stream shows how much of the work was launched before the recording. A queue was excluded where "
         "this leaves many rows unmatched. Launches of one recipe are numbered from the first as well. Launches may be "
         "others where much of a queue's work waits while the device is idle, and where nothing shows whether the "
-        "recording cut off work at both ends; how many rows that concerns stands here. Device time of operators, idle "
-        "causes and predictions rest on it.",
+        "recording cut off work at both ends; how many rows that concerns stands here, and how many "
+        "launches have no work: of a single pass, nothing else shows that rows are missing, nor which. Device time of "
+        "operators, idle causes and predictions rest on it.",
         remedy="Nothing to do.",
     ),
     Diagnostic(

@@ -742,3 +742,52 @@ def test_where_the_rows_of_the_only_step_end(lost, ends):
 def test_a_tail_that_leaves_a_tenth_of_the_step_open_ends_it(open_ns, ends):
     found = launched(*range(130, 150), count=150, unseen=spans((1_300, 1_300 + open_ns)))
     assert rows_end(found, 500, 1_500) == ends
+
+
+@pytest.mark.parametrize(
+    ("lost", "waits", "said"),
+    [
+        (range(0), True, ""),
+        (range(8, 13), True, "5 of 24 launches have no device rows"),
+        (range(14, 24), True, "10 of 24 launches have no device rows; the pass is judged up to the first of them"),
+        (range(14, 24), False, ""),  # what is still queued as the recording ends
+    ],
+)
+@pytest.mark.parametrize("recipes", [24, 6])
+def test_launches_that_name_their_recipe_show_what_a_single_pass_lost(lost, waits, said, recipes, tmp_path):
+    out, thread = TraceBuilder(), (22101, 7)
+    for i in range(24):
+        named = {"recipeId": i % recipes + 1, "recipeHandle": 100 + i % recipes}
+        out.host(f"aten::op{i}", 60 * i, 30)
+        out.host("enqueueWithExternalEventsExt (accel0)", 60 * i + 5, 5, cat="hpu_op", thread=thread, **named)
+        for k in range(4 if i not in lost else 0):
+            out.lane(f"k{i % recipes}_{k}", 60 * i + 15 + 10 * k, 9, **named)
+    if waits:
+        out.host("synDeviceSynchronize", 24 * 60 + 2, 50, cat="Runtime", thread=thread)
+    missing = [d.text for d in analyzed(out, tmp_path).data.diagnostics if d.code == "HP154"]
+    assert len(missing) == bool(said)
+    assert all(text.startswith(said) for text in missing)
+
+
+@pytest.mark.parametrize(("empty", "lacking"), [(8, 0), (1, 1)])
+def test_a_recipe_that_never_shows_a_row_has_none_where_it_is_launched_again(empty, lacking, tmp_path):
+    out = TraceBuilder()
+    for i in range(24):
+        recipe = 9 if i in range(2, 2 + empty) else 1 + i % 2
+        named = {"recipeId": recipe, "recipeHandle": 100 + recipe}
+        out.host("enqueueWithExternalEventsExt (accel0)", 60 * i, 5, cat="hpu_op", thread=(22101, 7), **named)
+        if recipe != 9:
+            out.lane(f"k{recipe}", 60 * i + 10, 20, **named)
+    links = link(out.trace(tmp_path))
+    assert Missing.of_recipes(links).lacking.sum() == lacking
+
+
+@pytest.mark.parametrize("lost", [0, 5])
+def test_launches_matched_by_order_show_how_many_have_no_work(lost, tmp_path):
+    out = TraceBuilder()
+    for i in range(24):
+        out.host("LaunchSyncTensorsGraph", 60 * i, 5, cat="Runtime", thread=(20_100, 102))
+        if not 8 <= i < 8 + lost:
+            out.lane(f"k{i % 6}", 60 * i + 10, 40, recipeId=i % 6 + 1)
+    [text] = [d.text for d in analyzed(out, tmp_path).data.diagnostics if d.code == "HP190"]
+    assert ("; 5 of 24 launches have no work" in text) == bool(lost)
