@@ -31,6 +31,9 @@ HAND_OVER = (4.7, 6.1)
 """Powers of ten [ns]."""
 BATCH = (0.1, 2.5)
 """Time between two batches over what the rest of the step takes."""
+BLOCK = 24
+"""Steps of the truth, and before them: whole rounds of 1, 2, 4 or 8 workers. The batches of a round come together, so that
+over 20 steps of 8 workers two or three waits count for two and a half."""
 NONE = 0.02
 """Share of the step below which a gain has no sign."""
 
@@ -97,7 +100,7 @@ def score(seed: int, *, told: bool, queue: bool) -> Said | None:
 
 
 def _played(step: Step, machine: object, seed: int) -> float:
-    how = {"steps": BLOCK_STEPS, "lead": BLOCK_STEPS, "drained": True, "paired": True}
+    how = {"steps": BLOCK, "lead": BLOCK, "drained": True, "paired": True}
     return mean(run(step, machine, seed=f"workers {seed} {r}", **how).step_ns() for r in range(ROUNDS))
 
 
