@@ -3,8 +3,8 @@
 With `n` workers that each need `t` for a batch, one comes every `t / n`, whatever the step does meanwhile. So the step
 is never shorter, and what else becomes faster is waited away. A fetch in a trace holds the hand-over of a batch, the
 wait for it, or both. The recorder counts batches at each fetch: with a finished one at every fetch no one waits, with
-none at any workers set the pace, and how many are under way bounds `t`. Where nothing distinguishes them, both readings
-are samples.
+none at any workers set the pace, and `t` follows from when batches were finished (`batch_times.py`). Where nothing
+distinguishes them, both readings are samples.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from hpuprof.analysis.steps import Steps
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.intervals import Intervals, union
 from hpuprof.naming import METADATA_KEY
+from hpuprof.what_if.batch_times import Batches
 from hpuprof.what_if.uncertainty import SAMPLES, SEED
 
 HAND_OVER = (100_000.0, 1_200_000.0)
@@ -168,17 +169,21 @@ class Queue(Struct, frozen=True, eq=False):
         # Of several workers, another one than that of the next batch may have finished.
         return False if self.finished.all() and (self.workers == 1).all() else None
 
-    def share(self, uniform: Floats) -> Floats:
-        """Return samples of the time between two batches over that between two fetches; `uniform`: in (0, 1).
+    def every(self, fetches: Fetches, span: float, uniform: Floats) -> Floats:
+        """Return samples of the time between two batches, if workers are waited for [ns].
 
-        Workers of which `b` are busy on the mean deliver a batch every `b / workers` of the time between two fetches
-        (Little's law). A fetch asks for one batch more, so `b` lies between what is under way just before and one more.
-        Where nothing is, a batch may come up to `FASTEST` times as often.
+        Args:
+            fetches: those of the trace; where there are more or fewer than were counted, these are taken to be even.
+            span: of the recorded steps [ns].
+            uniform: numbers in (0, 1).
         """
-        low = float((np.minimum(self.under_way, self.workers) / self.workers).mean())
-        high = float((np.minimum(self.under_way + 1, self.workers) / self.workers).mean())
-        found: Floats = high * FASTEST**-uniform if low <= 0.0 else low + (high - low) * uniform
-        return found
+        count, workers = len(self.finished), int(self.workers.max())
+        mean = span / len(fetches.start)
+        alike = len(fetches.start) == count
+        looks = (fetches.start if alike else mean * np.arange(count)).astype(np.float64)
+        asks = looks + (fetches.took if alike else 0.0)
+        batches = Batches.of(looks, asks, self.finished, self.under_way)
+        return batches.between(workers, (mean / FASTEST, mean * workers * SLOWEST), uniform)
 
 
 class Loader(Struct, frozen=True, eq=False):
@@ -205,11 +210,11 @@ class Loader(Struct, frozen=True, eq=False):
         long = fetches.took > taking
         start, end = fetches.start[long] + round(taking), (fetches.start + fetches.took)[long]
         mean = span / len(steps.start)
-        often = FASTEST**-uniform if queue is None else queue.share(uniform)
+        often = mean * FASTEST**-uniform if queue is None else batches * queue.every(fetches, span, uniform)
         every = fetches.every(taking)
         return cls(
             late=late,
-            every=np.where(late, mean if every is None else every * batches, mean * often),
+            every=np.where(late, mean if every is None else every * batches, often),
             waiting=union(start, end),
             probability=probability,
         )

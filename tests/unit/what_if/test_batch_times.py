@@ -1,0 +1,110 @@
+"""How long workers take for a batch, from the counts at each fetch: bounds that hold, and what follows from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builder import TraceBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpuprof.analysis.rank_view import RankView
+from hpuprof.what_if.batch_times import Batches
+from hpuprof.what_if.loader_workers import Loader
+
+INF = np.inf
+EVEN = (np.arange(2000) + 0.5) / 2000
+
+
+def counted(workers, takes, before, after, *, seen=8):
+    """Return the arguments of `Batches.of` of fetches `after` apart, once 40 were `before` apart or waited, from the beginning."""
+    done, now, found = [], 0.0, []
+    for number in range(40 + seen):
+        begin = now
+        now = max(now, done[number]) if done else takes
+        while len(done) < number + 1 + 2 * workers:
+            done.append(max(now if number else 0.0, done[-workers] if len(done) >= workers else 0.0) + takes)
+        left = done[number : number + 2 * workers]
+        found.append((begin, sum(one <= begin for one in left), sum(one > begin for one in left), now))
+        now += before if number < 40 else after
+    looks, finished, under_way, asks = np.array(found[40:]).T
+    return looks, asks, finished.astype(np.int64), under_way.astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("finished", "under_way", "asked", "done"),
+    [
+        # Asked for at one fetch, finished between the next two.
+        ([3] * 5, [1] * 5, [(-1, 0), 0, 1, 2, 3], [0, 1, 2, 3, INF]),
+        ([1] * 4, [3] * 4, [(-3, 0), (-2, 0), (-1, 0), 0, 1, 2], [0, 1, 2, INF, INF, INF]),
+        ([4] * 4, [0] * 4, [0, 1, 2], [0, 1, 2]),
+        ([0, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1, 2], [0, 0, 1, 2, INF]),
+        # Another pass begins, and the counts before it are fewer.
+        ([9, *[3] * 5], [1] * 6, [(0, 1), 1, 2, 3, 4], [1, 2, 3, 4, INF]),
+        ([9, 1], [1, 1], [(0, 0)], [INF]),
+    ],
+)
+def test_each_batch_was_asked_for_and_finished_between_two_fetches(finished, under_way, asked, done):
+    looks = np.arange(len(finished), dtype=float)
+    found = Batches.of(looks, looks + 0.125, np.array(finished), np.array(under_way))
+    begin = [one if isinstance(one, tuple) else (one + 0.125, one + 0.125) for one in asked]
+    assert list(zip(found.asked_low, found.asked_high, strict=True)) == begin
+    assert found.done_high.tolist() == [one + 1 for one in done]
+    assert found.done_low.tolist() == [looks[-1] if one == INF else one for one in done] or finished == [9, 1]
+
+
+@given(st.integers(1, 8), st.floats(0.2, 20.0), st.floats(0.5, 1.0), st.floats(1.0, 4.0), st.integers(6, 20))
+@settings(max_examples=100, deadline=None)
+def test_samples_hold_what_batches_take_while_the_queue_drains_or_fills(workers, takes, before, after, seen):
+    looks, asks, finished, under_way = counted(workers, takes, before, after, seen=seen)
+    batches = Batches.of(looks, asks, finished, under_way)
+    every = batches.between(workers, (0.1, 4.0 * max(after, takes)), EVEN)
+    assert np.quantile(every, 0.001) <= takes / workers * 1.3
+    assert np.quantile(every, 0.999) >= takes / workers * 0.7
+
+
+def recorded(workers, takes, before, after, tmp_path):
+    looks, _, finished, under_way = counted(workers, takes, before, after)
+    out = TraceBuilder()
+    for number, at in enumerate((1000 * (looks - looks[0])).tolist()):
+        out.step(number, at, 1000 * after)
+        out.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at, 80)
+        for i in range(16):
+            begin = at + 100 + i * 50 * after
+            out.host("aten::mm", begin, 20).kernel("gemm", begin + 25, 5, launch=begin + 5, call_dur=4)
+    seen = {"finished": finished.tolist(), "under_way": under_way.tolist(), "workers": [workers] * len(looks)}
+    out.header["hpuprof"] = {"loader_queue": seen | {"waited": [0] * len(looks)}}
+    return Loader.of(RankView.of(out.trace(tmp_path))).every / 1e6
+
+
+@pytest.mark.parametrize(
+    ("takes", "before", "low", "high"),
+    [
+        (14.5, 2.16, 1.5, 2.5),  # all eight are busy, and make up for what the steps before took
+        (12.5, 1.9, 1.2, 2.0),
+        (6.2, 1.5, 0.5, 1.0),  # batches under way from steps half as long
+        (17.5, 2.0, 1.7, 3.0),  # late until the profiler slowed the steps
+    ],
+)
+def test_a_queue_that_drains_is_no_measure_of_its_workers(takes, before, low, high, tmp_path):
+    """Eight workers; the steps took less before the recording, and take 2.6 ms in it."""
+    every = recorded(8, takes, before, 2.6, tmp_path)
+    assert low < np.quantile(every, 0.05) < takes / 8 < np.quantile(every, 0.95) < high
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_batches_that_are_always_finished_at_the_next_fetch_come_at_any_rate_that_suffices(workers, tmp_path):
+    every = recorded(workers, 0.3, 2.6, 2.6, tmp_path) * workers
+    assert every.min() < 0.12
+    assert 1.8 < every.max() < 3.6
+
+
+def test_of_scattered_batches_one_comes_less_often_than_the_usual_one_shows():
+    """Each is asked for alone and its end known to a twentieth."""
+    found = []
+    for scatter in (0.0, 0.5):
+        takes = 10.0 * np.exp(scatter * np.random.default_rng(0).standard_normal(200))
+        asked = 100.0 * np.arange(200)
+        every = Batches(asked, asked, asked + 0.95 * takes, asked + 1.05 * takes).between(4, (1.0, 100.0), EVEN)
+        found.append(np.median(every))
+    assert found == pytest.approx([2.5, 2.5 * 1.35], rel=0.1)
