@@ -70,7 +70,7 @@ def _blocks(report: Report, width: int, color: bool) -> Iterator[_Block]:  # noq
     for said in apart(report):
         run.paper.line(_cut(said, 3 * width - 20), style="yellow")
     for said in answer.apart[:_FEW_WINDOWS]:
-        run.paper.line(_cut(said, 3 * width - 20))
+        run.paper.line(_cut(said, 4 * width - 20))
     yield run
     yield _first(answer, block())
     for fix in answer.lines[1:]:

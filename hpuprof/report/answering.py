@@ -178,17 +178,17 @@ def _share(fraction: float) -> str:
     return f"{100 * fraction:.0f} %" if abs(fraction) >= 0.1 else percent(fraction)
 
 
-def first_sentence(rows: Sequence[PlanRow], unit: str = "step") -> str:
-    """Return the plan's first line as a sentence; empty without one."""
+def first_sentence(rows: Sequence[PlanRow], unit: str = "step", *, places: bool = True) -> str:
+    """Return the plan's first line as a sentence; empty without one. `places`: with where it applies."""
     first = next((row for row in rows if row.order == 1), None)
     unrecorded = next((row for row in rows if row.reason == "one_rank"), None)
     if first is None and unrecorded is not None:
         return f"First record all ranks: {unrecorded.where}, and {unrecorded.why}."
     if first is None:
         return ""
+    where = f" ({first.where})" if places else ""
     return (
-        f"First: {first.title[0].lower()}{first.title[1:]} ({first.where}); "
-        f"it {saves(first, first.before_ns)} of the {unit}."
+        f"First: {first.title[0].lower()}{first.title[1:]}{where}; it {saves(first, first.before_ns)} of the {unit}."
     )
 
 

@@ -15,6 +15,7 @@ from hpuprof.model.durations import duration
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.tables import DiagnosticRow, RankRow, WindowRow
 from hpuprof.ranks.rank_tables import Main
+from hpuprof.report.answering import first_sentence
 from hpuprof.report.judged import Judged
 from hpuprof.report.model import Headline
 from hpuprof.report.recordings import natural, windows_named
@@ -79,7 +80,7 @@ def window_rows(judged: Sequence[Judged]) -> list[WindowRow]:
             step_time_ns=percentile(one.used.typical_walls, 0.5) or 0,
             bound=one.headline.bound,
             sentence=one.headline.bound_sentence,
-            first=one.headline.first,
+            first=first_sentence(one.plan, one.headline.unit, places=False),
         )
         for one in (judged if len(judged) > 1 else ())
     ]
