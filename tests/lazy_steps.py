@@ -27,6 +27,8 @@ def lazy(
     updates: int = 1,
     optimizer: int = 1,
     dtype: str = "",
+    before: float = 0,
+    each: float = 0,
 ) -> TraceBuilder:
     """A lazy run in µs. Of each recipe: two operators in `host`, a flush of 10, `launch` on the launch thread, two rows in `work`.
 
@@ -34,6 +36,7 @@ def lazy(
     3 later; `wait_in`: only these steps do. Each step ends with 10 of host work. The second recipe's operators are the optimizer's; `children`: the first
     has four, of two modules in a net. `queue`: as many recipes fit on the device; a launch into a full one waits. `rest`: the host work at the
     end of each step. `item`: the wait lies in aten::item; `updates`: the optimizer has so many times two operators, its recipes from `optimizer` on; `dtype`: of device rows.
+    `before`: what a flush does before it waits for the launch thread; `each`: what it takes for each operator.
     """
     out = TraceBuilder()
     for pid, name in ((100, "python"), (20_100, "Bridge Logs")):
@@ -56,7 +59,7 @@ def lazy(
                 out.host("nn.Module: Net_0", first, taken, cat="python_function")
                 out.host("nn.Module: Block_0", first, taken / 2, cat="python_function")
                 out.host("nn.Module: Block_1", first + taken / 2, taken / 2, cat="python_function")
-            flush, now = now, max(now, thread) + BUILD
+            flush, now = now, max(now + before, thread) + BUILD + each * count
             out.host("SyncTensorsGraphInternal", flush, now - flush, cat="Runtime", thread=BRIDGE)
             called = max(now, thread)
             thread = max(called, ends[-queue] if queue and len(ends) >= queue else 0) + launch

@@ -163,7 +163,7 @@ def _recipe_windows(program: RecipeProgram) -> Iterator[tuple[int, int]]:
     order = np.lexsort((acts.kind != Kind.MARK, acts.begin))
     for which in order.tolist():
         kind, begin, end = int(acts.kind[which]), int(acts.begin[which]), int(acts.end[which])
-        yield cursor, begin
+        yield cursor, int(acts.joins[which])
         cursor = max(cursor, end)
         if kind == Kind.MARK:
             step += 1

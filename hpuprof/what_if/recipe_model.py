@@ -75,6 +75,11 @@ class RecipeModel(StepModel, frozen=True, eq=False):
         """Return the steps without some actions: waits return at once, what a flush handed over goes with the next."""
         return _played(replace(self, skipped=actions if self.skipped is None else self.skipped | actions))
 
+    def without_flushes(self, flushes: Mask, outcome: float) -> RecipeModel:
+        """Return the steps without some flushes, as expensive as `outcome` says for the flushes that collect more."""
+        law = self.program.flush_law.at(outcome)
+        return replace(self, program=replace(self.program, flush_law=law)).without_actions(flushes)
+
     def scaled(self, share: Floats) -> RecipeModel:
         """Return the steps with recipes that take a share of their time."""
         program = self.program

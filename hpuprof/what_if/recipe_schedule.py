@@ -224,7 +224,7 @@ class _Capture:
         left &= ~contains(removed, program.op_start)  # what no longer runs is not collected
         self.left = np.bincount(program.op_action[left], minlength=len(acts))
         self.skipped = skipped
-        self.fixed, self.per_op = _flush_law(program)
+        self.law = program.flush_law
         usual = np.array([0.0, 0.0])
         if len(program.launch):
             usual = np.array([median(program.launch) if program.threaded else 0.0, median(program.launch_rows)])
@@ -289,7 +289,7 @@ class _Capture:
         kind, begin, end = Kind(int(acts.kind[which])), int(acts.begin[which]), int(acts.end[which])
         if kind in (Kind.FLUSH, Kind.CALL) and self.inside[which]:
             return
-        before = self.until(begin, end)
+        before = self.until(begin if self.skipped[which] else int(acts.joins[which]), end)
         if kind == Kind.MARK:
             out.call(before, ends_step=True)
             out.step += 1
@@ -316,18 +316,17 @@ class _Capture:
 
     def flush(self, which: int, kind: Kind, before: _Piece) -> None:
         """Hand over what has accumulated: to the launch thread, or to the device itself."""
-        acts, out = self.program.actions, self.out
+        acts, out, law = self.program.actions, self.out, self.law
         begin, end = int(acts.resume[which] if kind == Kind.FLUSH else acts.begin[which]), int(acts.end[which])
         after = self.work.between(begin, end)
         jobs = [job for action, job in self.pending if action <= which]
         merged = [a for a in dict.fromkeys(a for a, _ in self.pending if a < which) if self.skipped[a]]
         self.pending = [(action, job) for action, job in self.pending if action > which]
         count, left = float(self.count_of[which]), float(self.left[[*merged, which]].sum())
-        if count and left != count:
-            share = (self.fixed + self.per_op * left) / (self.fixed + self.per_op * count)
-            after = after.scaled(share if merged else min(1.0, share))
-        elif merged:
-            after = _Piece(after.ns + self.per_op * left, after.rows)
+        if merged:
+            after = _Piece(max(0.0, after.ns + law.per_op * (left - count)), after.rows)
+        elif left < count:
+            after = after.scaled((law.fixed + law.per_op * left) / (law.fixed + law.per_op * count))
         call = out.call(before)
         ready = out.call(after)
         if kind == Kind.CALL:
@@ -429,17 +428,3 @@ class _Work:
         """Return how much of the windows lies before an instant."""
         at = bisect_left(self._starts, when)
         return self._before[at] - max(0, self._ends[at - 1] - when if at else 0)
-
-
-def _flush_law(program: RecipeProgram) -> tuple[float, float]:
-    """Return a flush's cost on the main path, fixed and per accumulated operator: a line through the recorded ones."""
-    acts = program.actions
-    flushes = np.flatnonzero(acts.kind == Kind.FLUSH)
-    count = np.bincount(program.op_action[program.op_action >= 0], minlength=len(acts))[flushes].astype(np.float64)
-    took = (acts.end - acts.resume)[flushes].astype(np.float64)
-    if not len(flushes) or not count.any():
-        return 0.0, 1.0
-    middle, spread = count.mean(), count.var()
-    slope = float(((count - middle) * (took - took.mean())).mean() / spread) if spread > 1.0 else 0.0
-    fixed = float(np.clip(took.mean() - slope * middle, 0.0, took.min())) if slope > 0 else 0.0
-    return fixed, max(slope, 1e-3)

@@ -62,6 +62,7 @@ class Actions(Struct, frozen=True, eq=False):
     kind: Ints
     begin: Ints
     end: Ints
+    joins: Ints  # FLUSH: when it began to wait for the launch thread, within [begin, resume]; else its beginning
     resume: Ints  # FLUSH: when the launch thread was free, within [begin, end]
     tail: Floats  # WAIT, JOIN: from the end of the awaited work to the return; all of it if that end is unknown
     target: Ints  # WAIT: recipe it waits for, -1 for none
@@ -76,6 +77,19 @@ class Actions(Struct, frozen=True, eq=False):
         """Waits for a recipe that is known."""
         found: Mask = (self.kind == Kind.WAIT) & (self.target >= 0)
         return found
+
+
+class FlushLaw(Struct, frozen=True):
+    """A flush's work on the main path [ns]: `fixed`, and `per_op` for each accumulated operator, `least` to `most`."""
+
+    fixed: float = 0.0
+    per_op: float = 1.0
+    least: float = 0.0
+    most: float = 1.0
+
+    def at(self, outcome: float) -> FlushLaw:
+        """Return it with operators that cost what an outcome says, 0 to 1."""
+        return replace(self, per_op=self.least + outcome * (self.most - self.least))
 
 
 class RecipeProgram(Struct, frozen=True, eq=False):
@@ -102,6 +116,7 @@ class RecipeProgram(Struct, frozen=True, eq=False):
     typical_gap: float
     op_start: Ints  # accumulated operators, by start
     op_action: Ints  # the action that hands them over, -1 for none
+    flush_law: FlushLaw
     rows: tuple[Ints, Ints]  # profiler rows on the main path: sorted starts, kind of each as in PROFILER_ROWS
     thread_backlog: float  # until when earlier launches and recipes last, relative to the first step's start
     device_backlog: float
@@ -167,10 +182,11 @@ def build_recipes(view: RankView) -> RecipeProgram | None:
     op_start, op_action, op_name = _operators(view, actions, low, high)
     if _mixed(actions, op_action, op_name, _recipe_ids(trace, work)[activation[order]]) > MAX_MIXED:
         return None
+    law, joins = _flush_law(actions, op_action)
     return RecipeProgram(
         low=low,
         high=high,
-        actions=actions,
+        actions=replace(actions, joins=joins),
         launch=launch[order],
         launch_rows=launch_rows[order],
         latency=latency,
@@ -182,6 +198,7 @@ def build_recipes(view: RankView) -> RecipeProgram | None:
         typical_gap=typical_gap,
         op_start=op_start,
         op_action=op_action,
+        flush_law=law,
         rows=_profiler_rows(trace, path, hosts),
         thread_backlog=float(host.end[calls[before]].max() - low[0]) if len(before) else -1e12,
         device_backlog=float(earlier.max() - low[0]) if len(earlier) else -1e12,
@@ -295,6 +312,7 @@ def _actions(
         kind=ints[1],
         begin=ints[2],
         end=ints[3],
+        joins=ints[2],
         resume=ints[4],
         tail=table[5],
         target=number[ints[6]],
@@ -439,6 +457,40 @@ def _operators(view: RankView, actions: Actions, low: Ints, high: Ints) -> tuple
     order = np.argsort(start, kind="stable")
     name = np.concatenate([host.name[rows], np.full(len(bare), -1)])
     return start[order], action[order].astype(np.int64), name[order].astype(np.int64)
+
+
+def _flush_law(actions: Actions, op_action: Ints) -> tuple[FlushLaw, Ints]:
+    """Return what flushes cost the main path, and when each action began to wait for the launch thread.
+
+    Versions of the bridge wait before they collect the graph, after it, or not at all, and no row shows where. So
+    flushes that waited have a line of their own, parallel to that of the others, and what one lacks on the line of the
+    others after the launch thread was free, it did before.
+    """
+    flushes = np.flatnonzero(actions.kind == Kind.FLUSH)
+    begin, resume, end = actions.begin[flushes], actions.resume[flushes], actions.end[flushes]
+    count = np.bincount(op_action[op_action >= 0], minlength=len(actions))[flushes].astype(np.float64)
+    took = (end - resume).astype(np.float64)
+    if not count.any():
+        return FlushLaw(), actions.begin
+    free = resume == begin
+    if not free.any():
+        free[:] = True
+    groups = [group for group in (free, ~free & (resume < end)) if group.any()]
+    ops, ns = (np.concatenate([of[group] - of[group].mean() for group in groups]) for of in (count, took))
+    if float((ops**2).mean()) <= 1.0:
+        ops, ns = count - count.mean(), took - took.mean()
+    most = float(took[free].mean() / max(count[free].mean(), 1.0))
+    spread = float((ops**2).sum())
+    law = FlushLaw(0.0, most, 0.0, most)
+    if spread > len(ops):
+        slope = min(max(float((ops * ns).sum()) / spread, 0.0), most)
+        # As wide as a uniform distribution with the slope's standard error.
+        error = float(np.sqrt(3.0 * ((ns - slope * ops) ** 2).sum() / max(1, len(ops) - 2) / spread))
+        fixed = float(took[free].mean()) - slope * float(count[free].mean())
+        law = FlushLaw(max(0.0, fixed), max(slope, 1e-3), max(0.0, slope - error), min(most, slope + error))
+    joins = actions.begin.copy()
+    joins[flushes] += np.clip(law.fixed + law.per_op * count - took, 0, resume - begin).astype(np.int64)
+    return law, joins
 
 
 def _recipe_ids(trace: Trace, work: Activations) -> Ints:

@@ -28,11 +28,11 @@ def find_flushes(situation: Situation) -> Iterator[Change]:
         found_before = found.per_step
         of = f"{found.per_step:.3g} of {every:.3g} flushes a step, all {where}"
         edit = of_recipes(partial(_without, chosen=found.chosen))
-        yield Change(of, found.per_step, edit, occurs=found.windows)
+        yield Change(of, found.per_step, edit, uncertain=True, occurs=found.windows)
 
 
-def _without(model: RecipeModel, _: float, *, chosen: Mask) -> RecipeModel:
-    return model.without_actions(chosen)
+def _without(model: RecipeModel, level: float, *, chosen: Mask) -> RecipeModel:
+    return model.without_flushes(chosen, level)
 
 
 def _absent(situation: Situation) -> tuple[str, str]:

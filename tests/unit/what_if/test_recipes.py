@@ -316,6 +316,29 @@ def test_a_flush_that_is_skipped_goes_with_the_next(tmp_path):
     assert not early_flushes(model, but_before_optimizer=True).chosen.any(), "backward's flush is asked for"
 
 
+def test_what_a_flush_does_before_it_waits_is_work(tmp_path):
+    """Flushes of 8 + 10 and 1 for each of 2, 8 and 8 operators; the third waits for the launch of 80 behind its 8."""
+    sizes = {"host": (200, 300, 32), "work": (30, 10, 10), "recipes": (1, 2, 3), "updates": 4, "optimizer": 2}
+    out = lazy(12, launch=80, before=8, each=1, **sizes)
+    model = RecipeModel.of(view_of(out, tmp_path), constants_for("hpu", "lazy", None))
+    acts, law, steps = model.program.actions, model.program.flush_law, model.program.steps
+    assert (law.fixed, law.per_op, law.least, law.most) == pytest.approx((18_000, 1_000, 1_000, 1_000), rel=1e-3)
+    flushing = acts.kind == Kind.FLUSH
+    assert ((acts.joins - acts.begin)[flushing] / 1000).tolist() == pytest.approx([0, 0, 8] * steps, abs=0.01)
+    assert times(model.schedule) == pytest.approx([200 + 20 + 300 + 26 + 32 + 48 + 18 + 10] * steps)
+    second = np.flatnonzero(flushing)[1::3]
+    merged = model.without_flushes(np.isin(np.arange(len(acts)), second), 0.5)
+    assert times(merged.schedule) == pytest.approx([200 + 20 + 300 + 32 + 18 + 16 + 10] * steps, rel=1e-4)
+
+
+def test_flushes_of_one_size_do_not_say_what_an_operator_costs(tmp_path):
+    """A flush of 10 for two operators: collecting two more takes anything up to 10."""
+    model = RecipeModel.of(view_of(lazy(12), tmp_path), constants_for("hpu", "lazy", None))
+    early = early_flushes(model, but_before_optimizer=False).chosen
+    found = [times(model.without_flushes(early, outcome).schedule)[0] for outcome in (0.0, 0.5, 1.0)]
+    assert found == pytest.approx([90, 95, 100])
+
+
 def test_a_flush_whose_recipe_is_waited_for_stays(tmp_path):
     out = lazy(8, wait=True)
     model = RecipeModel.of(view_of(out, tmp_path), constants_for("hpu", "lazy", None))
