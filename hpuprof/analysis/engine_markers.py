@@ -3,7 +3,8 @@
 vLLM names requests and tokens (`execute_context_1(1024)_generation_3(3)`, vllm/v1/worker/gpu_worker.py, and in later
 versions `execute_32_context_0(…)_generation_32(…)`), and the forward pass in it (`gpu_model_runner: forward`); SGLang
 the batch (`step[DECODE bs=32]`, `step[EXTEND bs=15 toks=15360]`); TensorRT-LLM the iteration (`[Executor]
-_forward_step 7: 0 ctx reqs, 32 gen reqs`).
+_forward_step 7: 0 ctx reqs, 32 gen reqs`). Where none is recorded, Python frames show each turn of vLLM's engine
+(`vllm/v1/engine/core.py(1193): _process_engine_step`), as readers of traces of Gaudi2 take them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 
 import numpy as np
 
-from hpuprof.model.arrays import Ints
+from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.schema import HostKind
 from hpuprof.model.trace import Trace
 
@@ -26,6 +27,8 @@ _NAMED = re.compile(r"^step\[(\w+)")
 _PHASES = {"DECODE": DECODE, "EXTEND": PREFILL, "PREFILL": PREFILL, "MIXED": MIXED}
 _PLAIN = re.compile(r"^(?:execute_model|execute_new_\d+_cached_\d+|(?:v\d+_)?gpu_model_runner: forward)$")
 """Names that say only that the model runs."""
+
+_TURN = re.compile(r"(?:^|/)vllm/v1/engine/core\.py\(\d+\): _process_engine_step$")
 
 
 def phase_of(name: str) -> str | None:
@@ -41,9 +44,17 @@ def phase_of(name: str) -> str | None:
 
 def engine_steps(trace: Trace) -> Ints:
     """Return the rows of an engine's steps, by start: of the thread with most, those that lie in no other one."""
+    return _outermost(trace, HostKind.ANNOTATION, trace.named(lambda name: phase_of(name) is not None))
+
+
+def engine_turns(trace: Trace) -> Ints:
+    """Return the frames of an engine's turns, in the same way."""
+    return _outermost(trace, HostKind.PYTHON, trace.named(_TURN.search))
+
+
+def _outermost(trace: Trace, kind: HostKind, named: Mask) -> Ints:
     host = trace.host
-    named = trace.named(lambda name: phase_of(name) is not None)
-    rows: Ints = np.flatnonzero(host.kind == HostKind.ANNOTATION)
+    rows: Ints = np.flatnonzero(host.kind == kind)
     rows = rows[named.take(host.name.take(rows))]
     if not len(rows):
         return rows

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpuprof.analysis.engine_markers import engine_steps
+from hpuprof.analysis.engine_markers import engine_steps, engine_turns
 from hpuprof.analysis.graph_period import graph_steps
 from hpuprof.analysis.integrity import without_rows
 from hpuprof.analysis.links import Links
@@ -168,8 +168,9 @@ def find_windows(trace: Trace, roles: npt.NDArray[np.int8], launched: Ints, work
         *([_profiler_steps(trace)] if trace.header.get("hpuprof") else []),
         _start_to_start(trace, training, "lightning"),
         _start_to_start(trace, evaluating, "lightning") if evaluates else None,
-        _engine_steps(trace),
+        _of_engine(trace, engine_steps(trace)),
         _profiler_steps(trace),
+        _of_engine(trace, engine_turns(trace)),
     ]
     # Shares of empty steps are undefined.
     lasting = [w for w in marked if w is not None and (w.end > w.start).any()]
@@ -208,8 +209,7 @@ def _start_to_start(trace: Trace, wanted: Mask, source: str) -> Windows | None:
     return Windows(start, end, [f"batch {i}" for i in range(len(rows))], source, name, 1)
 
 
-def _engine_steps(trace: Trace) -> Windows | None:
-    rows = engine_steps(trace)
+def _of_engine(trace: Trace, rows: Ints) -> Windows | None:
     if not len(rows):
         return None
     host = trace.host

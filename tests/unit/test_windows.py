@@ -117,6 +117,21 @@ def test_annotations_of_an_engine_are_markers_and_kinds_are_phases(tmp_path):
     assert "HP109" not in {d.code for d in part.diagnostics}
 
 
+def test_frames_of_an_engine_s_turns_are_markers(tmp_path):
+    """Without annotations; turns of other length and work, so that nothing repeats by itself."""
+    out, at = TraceBuilder(), 0.0
+    for i in range(8):
+        length = 600.0 + 100 * (i % 3)
+        frame = "/opt/lib/python3.11/site-packages/vllm/v1/engine/core.py(1193): _process_engine_step"
+        out.host(frame, at, length - 50, cat="python_function")
+        for k in range(2 + i % 3):
+            launched(out, 10 * i + k, at + 10 + 60 * k, 40)
+        at += length
+    part = out.reduce(tmp_path)
+    assert (part.file.step_source, part.file.steps_total) == ("engine", 8)
+    assert [step.wall_ns for step in part.steps][:4] == [600_000, 700_000, 800_000, 600_000]
+
+
 def test_one_step_of_an_engine_is_enough(tmp_path):
     part = served(tmp_path, "D")
     assert (part.file.step_source, part.file.steps_total, part.file.steps_used) == ("engine", 1, 1)
