@@ -108,7 +108,8 @@ def _reduced(trace: Trace, file: TraceFile, settings: ReduceOptions) -> tuple[Ra
     capture, predictions, replay, base = judged.capture, judged.predictions, judged.replay, judged.base
     predicted = predictions[0].base_step_ns if predictions else 0.0
     step_ns = predicted or row.unprofiled_step_ns or _recorded_ns(view.steps)
-    critical = critical_tables(base, matrix.with_flops(capture.modules), view.modules, step_ns)
+    played, modules = replay.model if replay else None, matrix.with_flops(capture.modules)
+    critical = critical_tables(base, played, modules, view.modules, step_ns)
     cut = [
         *_cut(operator_count, len(operators), "operators"),
         *_cut(kernel_count, len(kernels), "kernels"),

@@ -104,6 +104,13 @@ class KernelSequenceRow(Row, frozen=True, kw_only=True):
     """Kernels that follow each other on one lane again and again, and what launching them as one could save."""
 
     kernels: Annotated[list[str], Meta(description="Names of the kernels, in order.")]
+    basis: Annotated[
+        str,
+        Meta(
+            description="launches: kernels that are launched one by one. nodes: of recipes, each of which is launched "
+            "as one; rows of one name (and scope) in a row count as one node."
+        ),
+    ]
     count_per_step: Annotated[
         float, Meta(title="count", description="Occurrences over the steps, none overlapping another.")
     ]

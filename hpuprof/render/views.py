@@ -133,7 +133,7 @@ _VIEWS = (
     View(
         "kernel_sequences",
         "Sequences of kernels, per step",
-        "kernels count_per_step device_ns gap_ns launches_saved fused_ns",
+        "kernels +basis count_per_step device_ns gap_ns launches_saved fused_ns",
         id="sequence-table",
     ),
     View(

@@ -16,8 +16,10 @@ from hpuprof.model.what_if_rows import CriticalRow, KernelSequenceRow, Sensitivi
 from hpuprof.what_if.criticality import Base
 from hpuprof.what_if.cycle_mean import UnsettledError
 from hpuprof.what_if.kernel_sequences import sequence_rows
+from hpuprof.what_if.node_sequences import node_sequence_rows
 from hpuprof.what_if.period import MOST_MUTUAL
 from hpuprof.what_if.sensitivity import curve, no_gain_below
+from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.uncertainty import GAIN_ERROR, standard_normal
 
 MOST = 20
@@ -38,14 +40,18 @@ class CriticalTables(msgspec.Struct, frozen=True):
 
 
 def critical_tables(
-    base: Base | None, modules: list[ModuleRow], calls: ModuleCalls, step_ns: float | None = None
+    base: Base | None,
+    model: StepModel | None,
+    modules: list[ModuleRow],
+    calls: ModuleCalls,
+    step_ns: float | None = None,
 ) -> CriticalTables:
     """Solve the steps as they are, with each of the largest parts faster, and with sequences of kernels fused.
 
     `step_ns`: the step time that all gains count from; times of cycle and sensitivities are parts of it [ns].
     """
     nothing = CriticalTables([], [], [], modules, [])
-    if base is None:
+    if base is None or model is None:
         return nothing
     mutual = len(base.period.chains.mutual)
     missing = f"slack is not computed: {mutual} chains wait for each other, more than {MOST_MUTUAL}"
@@ -55,7 +61,7 @@ def critical_tables(
         return CriticalTables(
             [in_steps_of(row, factor) for row in critical_rows(base)],
             [in_steps_of(row, factor) for row in sensitivity_rows(base)],
-            sequence_rows(base),
+            [*sequence_rows(base), *node_sequence_rows(base, model)],
             [in_steps_of(row, factor) for row in with_criticality(modules, base, calls)],
             [Trouble("HP176", mutual, missing)] if mutual > MOST_MUTUAL else [],
         )

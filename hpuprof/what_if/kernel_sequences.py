@@ -60,6 +60,7 @@ def sequence_rows(base: Base) -> list[KernelSequenceRow]:
         out.append(
             KernelSequenceRow(
                 kernels=[labels[i][0] for i in of.labels],
+                basis="launches",
                 count_per_step=len(of.rows) / steps,
                 device_ns=float(rows.dur[of.rows].sum()) / steps,
                 gap_ns=float(gap[of.rows[:, 1:]].sum()) / steps,
@@ -80,13 +81,19 @@ def _frequent(base: Base) -> Iterator[_Sequence]:
     run = np.cumsum(
         np.append([0], (np.diff(lane) != 0) | (np.diff(step) != 0) | ~kernel[order][1:] | ~kernel[order][:-1])
     )
-    base_of = len(base.parts.labels)
+    for places in frequent(label, run, len(base.parts.labels)):
+        of = order[places]
+        yield _Sequence(tuple(owners.row[of[0]].tolist()), of)
+
+
+def frequent(label: Ints, run: Ints, labels: int) -> Iterator[Ints]:
+    """Yield the places of sequences of labels within a run, shape `(occurrences, length)`, frequent ones first."""
     code = label.copy()
     for length in LENGTHS:
         # Sequences of this length by their first `length - 1` and their last kernel.
         if len(code) < 2:
             return
-        longer = code[:-1] * base_of + label[length - 1 :]
+        longer = code[:-1] * labels + label[length - 1 :]
         whole = run[: len(longer)] == run[length - 1 :]
         places = np.flatnonzero(whole)
         _, code = np.unique(longer, return_inverse=True)
@@ -98,8 +105,7 @@ def _frequent(base: Base) -> Iterator[_Sequence]:
                 break
             apart = _apart(places[code[places] == which], length)
             if len(apart) >= LEAST:
-                of = order[apart[:, None] + np.arange(length)]
-                yield _Sequence(tuple(owners.row[of[0]].tolist()), of)
+                yield apart[:, None] + np.arange(length)
 
 
 def _apart(places: Ints, length: int) -> Ints:

@@ -460,3 +460,19 @@ def test_operators_that_no_longer_run_are_not_collected(tmp_path):
     # Half of the second flush's operators go with their 15; collecting takes half as long.
     gone = windows(model.program, 50, 65)
     assert times(model.without_host(gone).schedule) == pytest.approx([100 - 15 - BUILD / 2] * model.program.steps)
+
+
+def test_nodes_of_recipes_that_follow_each_other_save_their_pauses(tmp_path):
+    """The device decides: of 214 each of two recipes pauses for 3 between its nodes, of which two lanes work at once."""
+    out = lazy(12, work=(150, 60))
+    for event in [e for e in out.events if e["name"] == "op0"]:
+        event["dur"] -= 3
+        out.event(**event | {"tid": event["tid"] + 1, "ts": event["ts"] + 1, "dur": event["dur"] - 1})
+    (row,) = out.reduce(tmp_path).kernel_sequences
+    assert (row.kernels, row.basis, row.count_per_step, row.launches_saved) == (["op0", "op1"], "nodes", 2, 0)
+    assert (row.device_ns, row.gap_ns) == (204_000, 6_000)
+    assert row.fused_ns == pytest.approx(6_000)
+
+
+def test_recipes_whose_nodes_do_not_pause_have_nothing_to_fuse(tmp_path):
+    assert lazy(12, work=(150, 60)).reduce(tmp_path).kernel_sequences == []
