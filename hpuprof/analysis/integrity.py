@@ -42,6 +42,8 @@ _IN_TURN = ((FEW, 0.0), (FEW, _WHOLE), (FEW, 0.1), (1, 0.0), (1, _WHOLE), (1, TO
 lack more than a tenth, as lost rows read as idle time, and steps are alike."""
 _ENOUGH_OF_STEP = 1 / 5
 """Of a step's launches that must come before the first lost row; by judgment: less may be another phase."""
+_LAUNCHES = 8
+"""Of one of several steps before its first lost row, at least; by judgment."""
 SILENT_NS, SILENT_SHARE = 500_000, 0.05
 """A wait for a device without work that lasts so long, and this share of its step. Waits return within 0.1 ms of the
 last row; longer ones are the recorder's own, or lost rows. By judgment."""
@@ -331,8 +333,11 @@ def step_in_which_rows_end(missing: Missing, windows: Intervals, excluded: Mask)
     anew = np.count_nonzero(missing.lacking[1:] & ~missing.lacking[:-1]) >= max(2, len(steps))
     if missing.steps or anew or (~excluded & ~damaged).any():
         return None
-    ends = ((i, rows_end(missing, int(windows.start[i]), int(windows.end[i]))) for i in steps.tolist())
-    return next(((i, until) for i, until in ends if until is not None), None)
+    for i in steps.tolist():
+        until = rows_end(missing, int(windows.start[i]), int(windows.end[i]))
+        if until is not None and np.diff(np.searchsorted(missing.when, [windows.start[i], until])) >= _LAUNCHES:
+            return i, until
+    return None
 
 
 def _share(when: Ints, lacking: Mask, windows: Intervals) -> Floats:

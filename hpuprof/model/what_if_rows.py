@@ -124,7 +124,7 @@ class KernelSequenceRow(Row, frozen=True, kw_only=True):
     fused_ns: Annotated[
         float,
         Meta(
-            title="fused saves at most",
+            title="saves at most",
             description="By how much the predicted step falls without these gaps and launch calls, mean [ns]; what "
             "fused kernels save of reading and writing is not in it.",
         ),

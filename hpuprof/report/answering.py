@@ -187,9 +187,7 @@ def first_sentence(rows: Sequence[PlanRow], unit: str = "step", *, places: bool 
     if first is None:
         return ""
     where = f" ({first.where})" if places else ""
-    return (
-        f"First: {first.title[0].lower()}{first.title[1:]}{where}; it {saves(first, first.before_ns)} of the {unit}."
-    )
+    return f"First: {first.title[0].lower()}{first.title[1:]}{where}; it {saves(first, first.before_ns)} of the {unit}."
 
 
 def _evidence(proof: str, *, here: bool) -> str:

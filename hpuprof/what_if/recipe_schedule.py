@@ -325,8 +325,8 @@ class _Capture:
         count, left = float(self.count_of[which]), float(self.left[[*merged, which]].sum())
         if merged:
             after = _Piece(max(0.0, after.ns + law.per_op * (left - count)), after.rows)
-        elif left < count:
-            after = after.scaled((law.fixed + law.per_op * left) / (law.fixed + law.per_op * count))
+        elif left < count and (whole := law.fixed + law.per_op * count) > 0.0:
+            after = after.scaled((law.fixed + law.per_op * left) / whole)
         call = out.call(before)
         ready = out.call(after)
         if kind == Kind.CALL:

@@ -16,6 +16,7 @@ import hpuprof
 from hpuprof.analysis.slices import slice_pieces
 from hpuprof.exporting import SLICES, TABLE_NAMES, all_slices, row_type
 from hpuprof.model.slice_table import SliceRow
+from hpuprof.render.formats import clean
 from hpuprof.render.table_files import CsvWriter, kinds
 
 needs_pyarrow = pytest.mark.usefixtures("pyarrow")
@@ -42,7 +43,13 @@ def test_csv_and_json_hold_the_same_table(samples, tmp_path, table):
     for cell, row in zip(cells, rows, strict=True):
         assert list(cell) == list(row) == list(row_type(table).__struct_fields__)
         for name, value in row.items():
-            text = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            text = (
+                ""
+                if value is None
+                else clean(value)
+                if isinstance(value, str)
+                else json.dumps(value, ensure_ascii=False)
+            )
             assert cell[name] == text
 
 

@@ -79,7 +79,7 @@ def test_what_lies_after_work_from_before_the_recording_is_judged_by_itself(tmp_
     assert part.prediction.span.wall_ns == pytest.approx(1_209_000, abs=2_000)
 
 
-@pytest.mark.parametrize(("rows", "reason"), [(12, "lost_rows"), (32, "one_step")])
+@pytest.mark.parametrize(("rows", "reason"), [(6, "lost_rows"), (32, "one_step")])
 def test_a_recording_that_ends_while_the_device_is_behind_points_nowhere(tmp_path, rows, reason):
     """The host launches 40 rows; the first of them have ended when the recording does."""
     trace = TraceBuilder()
