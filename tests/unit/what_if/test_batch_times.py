@@ -42,6 +42,12 @@ def counted(workers, takes, before, after, *, seen=8):
         # Another pass begins, and the counts before it are fewer.
         ([9, *[3] * 5], [1] * 6, [(0, 1), 1, 2, 3, 4], [1, 2, 3, 4, INF]),
         ([9, 1], [1, 1], [(0, 0)], [INF]),
+        # Just as contradictory: fewer are finished than were taken, or fewer under way than were finished meanwhile.
+        ([4, *[2] * 4], [1, *[3] * 4], [(-2, 1), (-1, 1), (0, 1), 1, 2, 3], [1, 2, 3, INF, INF, INF]),
+        ([1] * 5, [4, *[2] * 4], [(-1, 1), (0, 1), 1, 2, 3], [1, 2, 3, INF, INF]),
+        # None was finished, or asked for, between the first two.
+        ([2, 1, 1, 1], [1] * 4, [(-1, 0), 1, 2], [1, 2, INF]),
+        ([1] * 4, [2, 1, 1, 1], [(-2, 0), (-1, 0), 1, 2], [0, 1, 2, INF]),
     ],
 )
 def test_each_batch_was_asked_for_and_finished_between_two_fetches(finished, under_way, asked, done):
@@ -51,6 +57,14 @@ def test_each_batch_was_asked_for_and_finished_between_two_fetches(finished, und
     assert list(zip(found.asked_low, found.asked_high, strict=True)) == begin
     assert found.done_high.tolist() == [one + 1 for one in done]
     assert found.done_low.tolist() == [looks[-1] if one == INF else one for one in done] or finished == [9, 1]
+
+
+def test_of_more_fetches_the_last_thousand_count():
+    """Fetches are 3 ns apart, and each finds the next batch finished."""
+    looks = 3.0 * np.arange(3000)
+    batches = Batches.of(looks, looks, np.full(3000, 1), np.full(3000, 0))
+    assert len(batches.done_low) == 999
+    assert batches.done_low[0] == 3.0 * 2000
 
 
 @given(st.integers(1, 8), st.floats(0.2, 20.0), st.floats(0.5, 1.0), st.floats(1.0, 4.0), st.integers(6, 20))
@@ -99,12 +113,43 @@ def test_batches_that_are_always_finished_at_the_next_fetch_come_at_any_rate_tha
     assert 1.8 < every.max() < 3.6
 
 
-def test_of_scattered_batches_one_comes_less_often_than_the_usual_one_shows():
-    """Each is asked for alone and its end known to a twentieth."""
+def test_batches_that_one_worker_made_one_after_another_share_the_time():
+    """Ten are asked for at once, and found finished 100 ns later."""
+    asked, looked = np.zeros(10), np.full(10, 100.0)
+    for workers, most in ((1, 10.0), (5, 50.0)):
+        takes = workers * Batches(asked, asked, asked, looked).between(workers, (1.0, 1000.0), EVEN)
+        assert 0.8 * most < np.quantile(takes, 0.95) < 1.6 * most
+
+
+def test_what_two_batches_say_of_several_workers_is_less_certain_than_of_one():
+    asked, takes = np.array([0.0, 1000.0]), 10.0
+    batches = Batches(asked, asked, asked + 0.95 * takes, asked + 1.05 * takes)
+    one, two, eight = (
+        np.subtract(*np.quantile(np.log(batches.between(workers, (1.0, 100.0), EVEN)), (0.75, 0.25)))
+        for workers in (1, 2, 8)
+    )
+    assert two > 1.2 * one
+    assert two == pytest.approx(eight)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_many_fetches_leave_little_open(workers):
+    """Nine of ten batches take 10 ns, the others 1: the least likely rates are nearly impossible, the likely ones are not."""
+    asked = 100.0 * np.arange(1000)
+    takes = np.where(np.arange(1000) % 10, 10.0, 1.0)
+    found = workers * Batches(asked, asked, asked + 0.95 * takes, asked + 1.05 * takes).between(
+        workers, (0.001, 1e6), EVEN
+    )
+    assert found == pytest.approx(np.full(2000, 10.0), rel=0.1)
+
+
+@pytest.mark.parametrize(("workers", "longer"), [(1, 1.0), (2, 1.35), (4, 1.35)])
+def test_of_scattered_batches_one_comes_less_often_than_the_usual_one_shows(workers, longer):
+    """Each is asked for alone and its end known to a twentieth; of one worker it comes as often as the usual one."""
     found = []
     for scatter in (0.0, 0.5):
         takes = 10.0 * np.exp(scatter * np.random.default_rng(0).standard_normal(200))
         asked = 100.0 * np.arange(200)
-        every = Batches(asked, asked, asked + 0.95 * takes, asked + 1.05 * takes).between(4, (1.0, 100.0), EVEN)
+        every = Batches(asked, asked, asked + 0.95 * takes, asked + 1.05 * takes).between(workers, (1.0, 100.0), EVEN)
         found.append(np.median(every))
-    assert found == pytest.approx([2.5, 2.5 * 1.35], rel=0.1)
+    assert found == pytest.approx([10 / workers, 10 / workers * longer], rel=0.1)
