@@ -55,8 +55,7 @@ def align(calls: Ints, activations: Ints, waited: Ints = NO_WAITS, idle: Interva
     shift = _most_frequent(waited)
     surely = begun <= shift < made and not shifted.early(shift).any()
     if not surely:
-        shift = max(begun, made - many)
-        shift = shift if not shifted.early(shift).any() else shifted.best(shift)
+        shift = shifted.best(max(begun, made - many))
     early = shifted.early(shift) > 0
     at[shift : shift + len(early)] = np.where(early, -1, np.arange(len(early)))
     if surely:
@@ -91,13 +90,14 @@ class _Shifted(Struct, frozen=True, eq=False):
     def best(self, low: int) -> int:
         """Return the shift from `low` on with the least contradiction and waiting in vain a pair; the least of several.
 
-        Activations only begin later, and wait longer, beyond the first shift at which none is early.
+        Activations only begin later, and wait longer, beyond the first shift at which none is early; at the last one,
+        the first call alone has any, which begins behind it.
         """
-        bad, good = low, len(self.activations)
+        bad, good = low, len(self.activations) - 1
         while good - bad > 1:
             middle = (bad + good) // 2
             bad, good = (middle, good) if self.early(middle).any() else (bad, middle)
-        tried = np.unique(np.linspace(low, min(good, len(self.activations) - 1), _TRIED).astype(np.int64)).tolist()
+        tried = np.unique(np.linspace(low, good, _TRIED).astype(np.int64)).tolist()
         cost = [float((self.early(shift) + self.waits(shift)).mean()) for shift in tried]
         found: int = tried[int(np.argmin(cost))]
         return found

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hpuprof.analysis.alignment import align
 from hpuprof.analysis.links import link, linked_share
+from hpuprof.model.intervals import Intervals
 from hpuprof.model.trace import Trace
 
 
@@ -25,6 +26,8 @@ from hpuprof.model.trace import Trace
         ([10, 20, 30], [5, 32, 42], [-1, 0, 1]),  # what begins before any call was launched before the recording
         ([0, 10], [50, 60], [0, 1]),  # a full queue: late, and in order all the same
         ([30, 40], [5, 15], [-1, -1]),  # nothing begins before its call
+        # Two were launched before the recording, as otherwise some would begin before their calls; two calls wait.
+        ([10, 250, 260, 450, 460, 650, 660], [20, 120, 220, 320, 420, 520, 620], [-1, -1, 0, 1, 2, 3, 4]),
         ([], [1, 2], [-1, -1]),
         ([1, 2], [], []),
     ],
@@ -47,6 +50,26 @@ def test_align(calls: list[int], made: list[int], expected: list[int]) -> None:
 def test_waits_tell_how_much_was_launched_before_the_recording(waited: list[int], expected: list[int]) -> None:
     calls, made = np.array([0, 10, 20], dtype=np.int64), np.array([5, 15, 25, 35], dtype=np.int64)
     assert align(calls, made, np.array(waited, dtype=np.int64)).at.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("waits", "ahead", "doubt"),
+    [
+        (0, 250_000, 1.0),
+        (0, 250_001, 0.0),  # the device idled ahead of the first: nothing was launched before it
+        (100_000, 400_000, 1.0),  # no more than five times what work usually waits
+        (100_000, 400_001, 0.0),
+        (250_000, 0, 1.0),
+        (250_001, 0, 0.0),  # made by the call before, all would have waited for longer while the device was idle
+    ],
+)
+def test_calls_are_doubted_unless_the_ones_before_them_would_leave_the_device_idle(
+    waits: int, ahead: int, doubt: float
+) -> None:
+    calls = 1_000_000 * np.arange(1, 11)
+    idle = Intervals(np.append(0, calls), np.append(ahead, calls + waits))
+    found = align(calls, calls + 300_000, idle=idle)
+    assert (found.at.tolist(), found.doubt) == (list(range(10)), doubt)
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.lists(st.integers(0, 1000), max_size=40))
