@@ -71,8 +71,6 @@ class _Waits(Struct, frozen=True, eq=False):
         """Find them."""
         host, device = trace.host, trace.device
         waits = np.flatnonzero(host.activity == Activity.SYNC)
-        if not len(waits):
-            return cls(waits, waits, waits, waits > 0)
         waits = waits[np.argsort(host.start[waits], kind="stable")]
         begin, end = host.start[waits], np.maximum.accumulate(host.end[waits])
         real = device.kind != DeviceKind.MARKER
@@ -387,7 +385,7 @@ def _unseen(trace: Trace, launch: Ints, calls: Ints, lacking: Mask, graph: Mask)
     lost = np.flatnonzero(lacking)
     runs = np.flatnonzero(np.append(True, np.diff(lost) > 1))
     begin = np.maximum(host.start[calls[lost[runs]]], before[lost[runs]])
-    until = begin + np.minimum(np.add.reduceat(usual[lost], runs), float(NEVER - begin.max()))
+    until = begin + np.minimum(np.add.reduceat(usual[lost], runs), float(NEVER))
     end, ends = after[lost[runs]], np.append(lost[runs[1:] - 1], lost[-1])
     queued = np.append(host.end[calls], NEVER)[ends + 1]
     # A wait for the device returns once it is done with them.

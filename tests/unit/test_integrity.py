@@ -10,7 +10,17 @@ import pytest
 from builder import TraceBuilder
 
 import hpuprof
-from hpuprof.analysis.integrity import LOST, Missing, _graphs, _places, _torn, rows_end, whole_steps, without_rows
+from hpuprof.analysis.integrity import (
+    LOST,
+    Missing,
+    _graphs,
+    _places,
+    _torn,
+    rows_end,
+    step_in_which_rows_end,
+    whole_steps,
+    without_rows,
+)
 from hpuprof.analysis.links import link
 from hpuprof.ingest.read import read_trace
 from hpuprof.model.intervals import EMPTY, Intervals
@@ -388,18 +398,18 @@ def test_rows_without_a_length_that_others_of_their_name_have_allow_no_conclusio
 
 
 def once_replayed(
-    gone: range = range(0), *, behind: float = 1.0, queued: bool = True, brief: int | None = None
+    gone: range = range(0), *, behind: float = 1.0, queued: bool = True, brief: int | None = None, rows: int = 200
 ) -> TraceBuilder:
-    """One pass: a graph of 200 kernels, 5 µs each and 1 apart, and one kernel queued `behind` it; rows `gone` are lost.
+    """One pass: a graph of 200 kernels (`rows`), 5 µs each and 1 apart, and one kernel queued `behind` it; rows `gone` are lost.
 
     `brief`: a kernel that takes less than the clock tells.
     """
     out = TraceBuilder()
     out.host("aten::a", 0, 3).host("cudaGraphLaunch", 5, 10, cat="cuda_runtime", correlation=9_000)
-    for i in range(200):
+    for i in range(rows):
         if i not in gone:
             out.device("gemm", 20 + 6.0 * i, 0 if i == brief else 5, correlation=9_000)
-    end = 20 + 6.0 * 200
+    end = 20 + 6.0 * rows
     out.host("aten::b", 30 if queued else end + behind - 5, 4)
     out.kernel("relu", end + behind, 5, launch=31 if queued else end + behind - 4)
     for k in range(8):
@@ -418,6 +428,8 @@ def once_replayed(
         (once_replayed(range(190, 200), brief=189), True),
         (once_replayed(behind=70), True),
         (once_replayed(behind=70, queued=False), False),  # launched only then
+        (once_replayed(range(50, 60), rows=110), True),
+        (once_replayed(range(50, 60), rows=109), False),  # of few rows a pause between two says nothing
     ],
 )
 def test_a_graph_with_a_hole_in_its_rows_has_lost_some(trace, lost, tmp_path):
@@ -742,6 +754,38 @@ def test_where_the_rows_of_the_only_step_end(lost, ends):
 def test_a_tail_that_leaves_a_tenth_of_the_step_open_ends_it(open_ns, ends):
     found = launched(*range(130, 150), count=150, unseen=spans((1_300, 1_300 + open_ns)))
     assert rows_end(found, 500, 1_500) == ends
+
+
+@pytest.mark.parametrize(
+    ("steps", "lost", "ends"),
+    [
+        (3, range(50, 300), (0, 500)),
+        (1, range(50, 100), (0, 500)),
+        (3, range(80, 300), None),  # a fifth: the step stands with it
+        (3, (*range(50, 100), *range(101, 300)), (0, 500)),
+        (3, (*range(50, 100), *range(150, 200), *range(250, 300)), None),  # anew in each step
+        (3, range(10, 300), None),  # too little is left
+    ],
+)
+def test_the_step_in_which_rows_end_is_the_first_that_shows_enough(steps, lost, ends):
+    """Steps of 100 launches, 10 ns apart."""
+    windows = spans(*((1_000 * i, 1_000 * (i + 1)) for i in range(steps)))
+    found = launched(*lost, count=100 * steps, unseen=spans((500, 3_000)))
+    assert step_in_which_rows_end(found, windows, np.zeros(steps, dtype=bool)) == ends
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_rows_without_a_launch_say_nothing_of_when_lost_rows_ran(other, tmp_path):
+    """The second of three launches lost its row; a row that names no launch runs ahead of all on another stream."""
+    out = TraceBuilder().host("aten::mm", 0, 4)
+    for i in range(3):
+        out.kernel("gemm", 100 * i + 10, 20, launch=100 * i + 5)
+    out.events.remove(next(e for e in out.events if e["cat"] == "kernel" and e["ts"] == 110))
+    if other:
+        out.device("other", 1, 2, stream=9)
+    trace = out.trace(tmp_path)
+    unseen = Missing.of(trace, link(trace), np.array([0])).unseen
+    assert (unseen.start.tolist(), unseen.end.tolist()) == ([105_000, 207_000], [125_000, 210_000])
 
 
 @pytest.mark.parametrize(
