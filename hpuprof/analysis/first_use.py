@@ -48,9 +48,8 @@ def first_use(links: Links) -> FirstUse:
     firsts = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]
     calls = np.append(firsts, without_rows(links))  # no one knows what those that lost their rows launched
     calls = calls[host.dur[calls] >= SETTING_UP_NS]
-    if len(calls) and len(linked):
-        usual = float(median(host.dur[links.launching & (host.activity == Activity.LAUNCH)]))
-        rows[calls[host.dur[calls] >= UNLIKE_OTHERS * usual]] = True
+    usual = float(median(host.dur[links.launching & (host.activity == Activity.LAUNCH)]))
+    rows[calls[host.dur[calls] >= UNLIKE_OTHERS * usual]] = True
     rows[_long_first_calls(trace, links.nesting)] = True
     rows[_first_allocations(trace, links.nesting)] = True
     return FirstUse(rows, _loads(trace, links))
@@ -156,7 +155,7 @@ def _before_loaded_launches(trace: Trace, links: Links) -> Iterator[tuple[int, i
     host, launch = trace.host, links.launch
     named = trace.named(launches_loaded)
     linked = np.flatnonzero(launch >= 0)
-    if not named.any() or not len(linked):
+    if not named.any():
         return
     linked = linked[np.argsort(launch[linked], kind="stable")]
     firsts = launch[linked[kinds_of(trace.device.name.take(linked))[1]]]

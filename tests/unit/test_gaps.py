@@ -198,16 +198,31 @@ def test_a_kernels_first_launch_loads_its_module(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("first", "calls", "launches", "found"),
-    [(3000, 4, True, 2994), (3000, 2, True, None), (900, 4, True, None), (3000, 4, False, None)],
-    ids=["sets a library up", "has no other to be unlike", "is short", "computes on the CPU"],
+    ("first", "others", "launches", "found"),
+    [
+        (3000, [30, 30, 30], True, 2994),
+        (3000, [30], True, None),
+        (900, [30, 30, 30], True, None),
+        (3000, [30, 30, 30], False, None),
+        (3000, [160, 160, 160], True, None),
+        (2500, [50, 150], True, 2494),
+    ],
+    ids=[
+        "sets a library up",
+        "has no other to be unlike",
+        "is short",
+        "computes on the CPU",
+        "is long anyway",
+        "is no measure of itself",
+    ],
 )
-def test_the_first_call_of_an_operator_may_set_a_library_up(tmp_path: Path, first, calls, launches, found):
+def test_the_first_call_of_an_operator_may_set_a_library_up(tmp_path: Path, first, others, launches, found):
     b = TraceBuilder().step(0, 0, 10_000).host("aten::cudnn_convolution", 1000, first)
-    for i in range(1, calls):
-        b.host("aten::cudnn_convolution", 5000 + 100 * i, 30)
-    for i in range(calls if launches else 0):
-        end = 5030 + 100 * i if i else 1000 + first
+    ends = [1000 + first]
+    for i, length in enumerate(others):
+        b.host("aten::cudnn_convolution", 5000 + 200 * i, length)
+        ends.append(5000 + 200 * i + length)
+    for end in ends if launches else ():
         b.kernel("conv", end, 10, launch=end - 8)
     b.device("k", 9000, 1000)
     assert causes(b.reduce(tmp_path)).get("first_use") == found
@@ -216,14 +231,15 @@ def test_the_first_call_of_an_operator_may_set_a_library_up(tmp_path: Path, firs
 @pytest.mark.parametrize(
     ("calls", "first", "later", "busy", "found"),
     [
-        (["cudaFree", "cudaFree"], 0, None, False, 4000),  # a library's handle
-        (["cudaMalloc"], 0, None, False, 2000),
-        (["cudaMalloc"], 2, None, False, None),  # not the operator's first call
-        (["cudaMalloc"], 0, 1500, False, None),  # the allocator's: it comes again
-        (["cudaMalloc"], 0, 50, False, 2000),
-        (["cudaFree", "cudaFree"], 0, None, True, None),  # waits for the device
-        (["cudaMalloc"], -1, None, False, 2000),  # before the first launch, in no operator
-        (["cudaMalloc"], -1, 1500, False, None),
+        (["cudaFree", "cudaFree"], 0, (), False, 4000),  # a library's handle
+        (["cudaMalloc"], 0, (), False, 2000),
+        (["cudaMalloc"], 2, (), False, None),  # not the operator's first call
+        (["cudaMalloc"], 0, (1500,), False, None),  # the allocator's: it comes again
+        (["cudaMalloc"], 0, (1500, 10, 10), False, None),
+        (["cudaMalloc"], 0, (50,), False, 2000),
+        (["cudaFree", "cudaFree"], 0, (), True, None),  # waits for the device
+        (["cudaMalloc"], -1, (), False, 2000),  # before the first launch, in no operator
+        (["cudaMalloc"], -1, (1500,), False, None),
     ],
 )
 def test_long_first_calls_of_the_allocator_are_first_use(tmp_path: Path, calls, first, later, busy, found):
@@ -241,14 +257,14 @@ def test_long_first_calls_of_the_allocator_are_first_use(tmp_path: Path, calls, 
         for name in inside:
             b.host(name, at + 2, 2000, cat="cuda_runtime")
             at += 2002
-        if later and i == 3:
-            b.host(calls[0], at + 2, later, cat="cuda_runtime")
-            at += later + 2
+        for length in later if i == 3 else ():
+            b.host(calls[0], at + 2, length, cat="cuda_runtime")
+            at += length + 2
         b.host("aten::mm", begin, at + 30 - begin).kernel("gemm", max(at + 40, 4700 * busy), 10, launch=at + 8)
         at += 100
     part = b.reduce(tmp_path)
     assert causes(part).get("first_use") == found
-    assert (part.steps[0].blocked_alloc_ns == 0) == (found is not None and later is None)
+    assert (part.steps[0].blocked_alloc_ns == 0) == (found is not None and not later)
 
 
 def test_what_an_operators_first_call_waits_for_is_not_its_own(tmp_path: Path):

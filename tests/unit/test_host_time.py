@@ -239,22 +239,38 @@ def test_only_silence_in_an_operator_before_a_first_launch_loads(tmp_path, call,
     assert _loading(trace, tmp_path) == loads
 
 
+@pytest.mark.parametrize(("silent", "loads"), [(990, []), (1_010, [(3_010, 4_020)])])
+def test_a_launch_right_behind_another_loads_where_its_operator_is_silent_for_long(tmp_path, silent, loads):
+    trace = TraceBuilder().host("aten::add", 3_000, 10).kernel("add", 3_020, 5, launch=3_002, call_dur=4)
+    trace.kernel("fused", 3_040 + silent, 5, launch=3_010 + silent, call="cuLaunchKernel", call_dur=4)
+    trace.host("region", 3_010, 1_500).host("aten::empty", 0, 5)
+    assert _loading(trace, tmp_path) == loads
+
+
+def test_a_recording_that_begins_with_a_launch_does_not_show_what_came_before(tmp_path):
+    """A kernel's launch behind 2 ms of silence is not its first one."""
+    trace = TraceBuilder().kernel("fused", 20, 5, launch=0, call="cuLaunchKernel", call_dur=4)
+    trace.host("region", 10, 3_000).kernel("fused", 2_020, 5, launch=2_010, call="cuLaunchKernel", call_dur=4)
+    assert _loading(trace, tmp_path) == []
+
+
 @pytest.mark.parametrize(
-    ("first", "calls", "launches", "loads"),
+    ("operator", "first", "calls", "launches", "loads"),
     [
-        (3_000, 3, True, [(105, 3_105)]),
-        (3_000, 2, True, []),  # one other call is not what is usual
-        (900, 3, True, []),  # less than a millisecond
-        (3_000, 3, False, []),  # what launches nothing takes as long as its work does
+        ("aten::convolution", 3_000, 3, True, [(105, 3_105)]),
+        ("aten::convolution", 3_000, 2, True, []),  # one other call is not what is usual
+        ("aten::convolution", 900, 3, True, []),  # less than a millisecond
+        ("aten::convolution", 3_000, 3, False, []),  # what launches nothing takes as long as its work does
+        ("aten::item", 3_000, 3, True, []),  # waits for the device
     ],
 )
-def test_the_first_call_of_an_operator_around_others_loads(tmp_path, first, calls, launches, loads):
+def test_the_first_call_of_an_operator_around_others_loads(tmp_path, operator, first, calls, launches, loads):
     """A convolution sets its library up before it calls the operator that launches; later ones take 20 us of their own."""
     trace = TraceBuilder().host("aten::add", 0, 10).kernel("add", 20, 5, launch=2, call_dur=4)
     at = 100.0
     for k in range(calls):
         silent = first if k == 0 else 20
-        trace.host("aten::convolution", at, silent + 40)
+        trace.host(operator, at, silent + 40)
         trace.host("aten::empty", at + 1, 4)
         inner = at + 5 + silent
         trace.host("aten::cudnn_convolution", inner, 30)
