@@ -145,6 +145,10 @@ def test_the_whole_trace(tmp_path: Path):
         # What follows the long step is not even, so nothing can be said of a warm-up.
         ([100, 300, 100, 200, 110, 210, 100, 190, 100], ["first", "", "", "", "", "", "", "", "last"]),
         ([100, 140, 101, 100, 99, 100, 100], ["first", "outlier", "", "", "", "", "last"]),
+        (
+            [100, 150, 101, 100, 99, 100, 100],
+            ["first", "outlier", "", "", "", "", "last"],
+        ),  # half as long again: settled
         ([100, 100, 101, 300, 99, 100, 100], ["first", "", "", "outlier", "", "", "last"]),
         # Far from the median by spread, but not by a fifth of it: kept.
         ([100, 100, 100, 115, 100, 100, 100], ["first", "", "", "", "", "", "last"]),
@@ -154,6 +158,33 @@ def test_exclusions(tmp_path: Path, walls: list[float], excluded: list[str]):
     part = with_steps(*walls).reduce(tmp_path)
     assert [s.excluded for s in part.steps] == excluded
     assert (part.file.steps_total, part.file.steps_used) == (len(walls), excluded.count(""))
+
+
+@pytest.mark.parametrize(
+    ("steps", "long", "fetch", "work", "pauses"),
+    [
+        (10, 300, 0, 60, True),
+        (11, 300, 0, 60, True),
+        (8, 300, 0, 60, False),  # three that are open may alternate by chance
+        (10, 126, 0, 60, True),
+        (10, 124, 0, 60, False),  # no more than an outlier among the long ones would have to differ
+        (10, 300, 100, 60, True),
+        (10, 300, 101, 60, False),  # batches that come by turns, not a pause, fill most of what they take longer
+        (10, 300, 0, 160, False),  # they do more
+    ],
+)
+def test_of_steps_that_pause_by_turns_the_others_are_typical(
+    tmp_path: Path, steps: int, long: int, fetch: int, work: int, *, pauses: bool
+):
+    b, at = TraceBuilder(), 0.0
+    for i in range(steps):
+        wall = 100 if i % 2 else long
+        b.step(i, at, wall).host("aten::mm", at + 2, 10).kernel("gemm", at + 8, 60 if i % 2 else work, launch=at + 4)
+        if fetch and not i % 2:
+            b.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 190, fetch)
+        at += wall
+    inner = [s.excluded for s in b.reduce(tmp_path).steps[1:-1]]
+    assert inner == ["" if i % 2 or not pauses else "outlier" for i in range(1, steps - 1)]
 
 
 def test_what_recurs_is_steady_and_what_was_seen_once_is_not(tmp_path: Path):
