@@ -54,7 +54,7 @@ def recipe_rows(view: RankView) -> tuple[list[RecipeRow], int]:
                 fraction=int(total[i]) / wall,
                 launched_by=runs.launched_by(i),
                 basis=_BASIS[runs.how(i)],
-                linked_fraction=float(runs.linked[i] / max(1, runs.count[i])),
+                linked_fraction=float(runs.linked[i] / runs.count[i]),
                 nodes=runs.nodes(i),
             )
         )

@@ -40,10 +40,10 @@ def test_windows_of_a_rank_that_differ_are_judged_apart(tmp_path: Path, second: 
     recording(tmp_path, 1, 100, "0", "async")
     recording(tmp_path, 2, second, "1", "async")
     report = hpuprof.analyze(tmp_path, jobs=1)
-    rows = [(w.windows, w.steps, w.time_ns, w.step_time_ns) for w in report.data.windows]
-    assert rows == ([(["1"], 4, 600_000, 150_000), (["0"], 4, 400_000, 100_000)] if apart else [])
-    said = [d.text for d in report.data.diagnostics if d.code == "HP187"]
-    assert said == (["150.0 µs a step in window 1 and 100.0 µs a step in window 0"] if apart else [])
+    rows = [(w.windows, w.steps, w.time_ns, w.time_fraction, w.step_time_ns) for w in report.data.windows]
+    assert rows == ([(["1"], 4, 600_000, 0.6, 150_000), (["0"], 4, 400_000, 0.4, 100_000)] if apart else [])
+    said = [(d.text, d.count) for d in report.data.diagnostics if d.code == "HP187"]
+    assert said == ([("150.0 µs a step in window 1 and 100.0 µs a step in window 0", 1)] if apart else [])
     assert report.headline.population == ("4 of 5 steps, 1 rank, window 1" if apart else "8 of 10 steps, 1 rank")
     assert report.headline.sentence.endswith("window 1 (600.0 µs); judged apart: window 0 (400.0 µs).") == apart
     for view in (to_card, to_text, to_markdown, to_html, report_html, to_brief):
@@ -69,6 +69,27 @@ def test_what_is_said_of_a_window_is_what_is_said_of_it_alone(tmp_path: Path):
     assert compared.change("step_time_p50").delta == 0
     assert "B is windows 0, 2; other work, not compared: window 1." in compared.cautions
     assert evaluate(parse_gates(["step_time_p90 > 120us"], changes=False), both)[0].outcome == "passed"
+
+
+def test_windows_judged_together_are_alike_each_with_each(tmp_path: Path):
+    for window, step in enumerate((100, 109, 118)):
+        recording(tmp_path, window + 1, step, str(window), "async")
+    assert [w.windows for w in hpuprof.analyze(tmp_path, jobs=1).data.windows] == [["0", "1"], ["2"]]
+
+
+@pytest.mark.parametrize(("steps", "compiles", "apart"), [(2, True, False), (2, False, True), (1, False, True)])
+def test_one_typical_step_of_several_does_not_show_that_a_window_is_unlike(
+    tmp_path: Path, steps: int, *, compiles: bool, apart: bool
+):
+    recording(tmp_path, 1, 100, "0", "async")
+    b = TraceBuilder(distributedInfo={"rank": 0}, hpuprof={"window_kind": "async", "window": "1", "rank": 0})
+    for i in range(steps):
+        at = 150 * i
+        b.step(i, at, 150).host("aten::mm", at + 1, 20).kernel("gemm", at + 30, 40, launch=at + 2)
+    if compiles:
+        b.host("nvrtcCompileProgram", 80, 40, cat="cuda_driver")
+    b.write(tmp_path / "node_0.2.pt.trace.json")
+    assert bool(hpuprof.analyze(tmp_path, jobs=1).data.windows) == apart
 
 
 def test_windows_of_other_work_that_takes_as_long_are_judged_apart(tmp_path: Path):

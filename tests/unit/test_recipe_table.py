@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builder import TraceBuilder
+from builder import MAIN, TraceBuilder
 
 import hpuprof
 from hpuprof.model.tables import RecipeRow
@@ -17,12 +17,14 @@ def recipes(b: TraceBuilder, folder: Path) -> list[RecipeRow]:
     return hpuprof.analyze(b.write(folder / "t.pt.trace.json"), jobs=1).data.recipes
 
 
-def run(b: TraceBuilder, at: float, handle: str, *, rows: int = 2, enqueued: bool = True) -> None:
+def run(
+    b: TraceBuilder, at: float, handle: str, *, rows: int = 2, enqueued: bool = True, thread=SYNAPSE, **named: str
+) -> None:
     """A run of recipe 7 as its operator enqueues it: 40 us of GEMM and on another lane 20 of relu at the same time."""
-    identity = {"recipeId": 7, "recipeHandle": handle}
+    identity = {"recipeId": 7, "recipeHandle": handle, **named}
     b.host("aten::mm", at, 30)
     if enqueued:
-        b.host("enqueueWithExternalEventsExt (accel0)", at + 5, 10, cat="hpu_op", thread=SYNAPSE, **identity)
+        b.host("enqueueWithExternalEventsExt (accel0)", at + 5, 10, cat="hpu_op", thread=thread, **identity)
     for k in range(rows):
         b.lane("GEMM", at + 40 + 50 * k, 40, engine="MME", tid=6000, cat="kernel", **identity)
         b.lane("relu", at + 60 + 50 * k, 20, tid=7000, cat="kernel", **identity)
@@ -50,6 +52,23 @@ def test_runs_whose_enqueue_is_not_in_the_trace_are_of_no_launch(tmp_path: Path)
     (row,) = recipes(b, tmp_path)
     assert (row.basis, row.linked_fraction, row.launched_by) == ("unknown", 0.0, "")
     assert row.device_per_step_ns == 80_000
+
+
+def test_each_recipe_has_the_launches_of_its_own_runs(tmp_path: Path):
+    b = TraceBuilder().steps(1, 1600)
+    for i in range(8):
+        run(b, 200 * i + 10, "11" if i < 4 else "12", enqueued=i < 4)
+    found = {r.handle: (r.runs, r.basis, r.linked_fraction) for r in recipes(b, tmp_path)}
+    assert found == {"11": (4, "recipe and handle", 1.0), "12": (4, "unknown", 0.0)}
+
+
+@pytest.mark.parametrize("thread", [SYNAPSE, MAIN])
+def test_the_only_operator_of_a_trace_launches_its_recipe(tmp_path: Path, thread):
+    b = TraceBuilder().steps(1, 200)
+    run(b, 10, "11", thread=thread, recipeName="graph_1.recipe")
+    (row,) = recipes(b, tmp_path)
+    assert row.name == "graph_1.recipe"
+    assert (row.runs, row.runs_per_step, row.linked_fraction, row.launched_by) == (1, 1.0, 1.0, "aten::mm")
 
 
 @pytest.mark.parametrize("sample", ["hpu_g1_lazy", "hpu_g1_lazy_graph_replay", "hpu_g3_compile"])

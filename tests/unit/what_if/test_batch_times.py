@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.what_if.batch_times import Batches
-from hpuprof.what_if.loader_workers import Loader
+from hpuprof.what_if.loader_workers import Fetches, Loader, Queue
 
 INF = np.inf
 EVEN = (np.arange(2000) + 0.5) / 2000
@@ -153,3 +153,14 @@ def test_of_scattered_batches_one_comes_less_often_than_the_usual_one_shows(work
         every = Batches(asked, asked, asked + 0.95 * takes, asked + 1.05 * takes).between(workers, (1.0, 100.0), EVEN)
         found.append(np.median(every))
     assert found == pytest.approx([10 / workers, 10 / workers * longer], rel=0.1)
+
+
+def test_of_loaders_by_turns_the_one_with_most_workers_counts():
+    fetches = Fetches(2_000_000 * np.arange(8), np.full(8, 80_000))
+    finished, under_way = np.full(8, 2), np.full(8, 6)
+    found = [
+        Queue(finished, under_way, np.array(workers)).every(fetches, 16e6, EVEN)
+        for workers in ([2] * 4 + [8] * 4, [8] * 8, [2] * 8)
+    ]
+    assert np.array_equal(found[0], found[1])
+    assert not np.allclose(found[0], found[2], rtol=0.1)
