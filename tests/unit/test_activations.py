@@ -45,11 +45,17 @@ def test_align(calls: list[int], made: list[int], expected: list[int]) -> None:
         ([1, 0, 1], [-1, 0, 1, 2]),  # a wait that ends later than need be, or a launch beside it, is outvoted
         ([-2], [-1, 0, 1, 2]),  # no call of the recording is without work while work has no call
         ([9], [-1, 0, 1, 2]),
+        ([4], [-1, 0, 1, 2]),  # some of the work has a call
     ],
 )
 def test_waits_tell_how_much_was_launched_before_the_recording(waited: list[int], expected: list[int]) -> None:
     calls, made = np.array([0, 10, 20], dtype=np.int64), np.array([5, 15, 25, 35], dtype=np.int64)
     assert align(calls, made, np.array(waited, dtype=np.int64)).at.tolist() == expected
+
+
+def test_waits_that_would_have_work_begin_before_its_call_do_not_count() -> None:
+    calls, made = np.array([0, 10, 20], dtype=np.int64), np.array([5, 15, 18, 35], dtype=np.int64)
+    assert align(calls, made, np.array([0], dtype=np.int64)).at.tolist() == [-1, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
