@@ -75,7 +75,18 @@ def span_of(view: RankView, low: Ints, high: Ints) -> DeviceSpan | None:
         rows=len(rows),
         launched=int((view.links.launch[rows] >= 0).sum()),
         long_idle_ns=_long_idle(view, windows),
+        behind_ns=_behind(view, rows),
     )
+
+
+def _behind(view: RankView, rows: Ints) -> int:
+    """Return how long the device works on after the step that is cut where its rows end [ns]; 0 where none is."""
+    steps, launch = view.steps, view.links.launch[rows]
+    if not steps.cut_ns:
+        return 0
+    over = int(steps.end[steps.used].max())
+    mine = (launch >= 0) & (view.trace.host.start[launch] < over)
+    return max(0, int(view.trace.device.end[rows[mine]].max(initial=0)) - over)
 
 
 def _long_idle(view: RankView, windows: Intervals) -> int:

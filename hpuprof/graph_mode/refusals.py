@@ -69,6 +69,9 @@ ONE_FETCH = LOADER._replace(need="a recording of five steps or more: one fetch s
 ONE_PASS = ONE_STEP._replace(why="one pass was recorded")
 COLD = 0.5
 """Share of the recording that compiling and first use may take: with more, by judgment, the rest are first calls."""
+BEHIND = 0.25
+"""Share of a step, cut where its rows end, by which the device may be behind its launches then; by judgment. With more
+the device sets the pace, whatever the host did before."""
 DISTURBED: tuple[Reason, ...] = ("first_use", "lost_rows", "allocator_first", "graph_capture")
 """What makes the device idle though a settled run would not: there, only the pace of launches points somewhere."""
 FEW_ROWS = Refusal("few_rows", "the trace holds too few device rows to judge", "a trace of whole steps", _LONGER)
@@ -156,6 +159,10 @@ def not_replayed(main: Sequence[RankPartial], predictions: Sequence[Prediction])
     spans = [p.span for p in predictions if p.span is not None and p.method == "replay"]
     if any(span.launched < min(PASS_ROWS, span.rows / 2) for span in spans):
         return FEW_ROWS
+    behind = max(spans, key=lambda span: span.behind_ns / max(1, span.wall_ns), default=None)
+    if behind is not None and behind.behind_ns > BEHIND * behind.wall_ns:
+        why = f"the device is {duration(behind.behind_ns)} behind its launches where its rows end"
+        return Refusal("lost_rows", why, "a trace whose device rows cover the steps", _RECORD)
     setting_up = max(map(_setting_up, main), default=0.0)
     late = max(p.unexplained for p in predictions) > UNEXPLAINED_LIMIT
     if setting_up > LARGE and (late or not all_settled(predictions)):

@@ -218,6 +218,9 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True):
     long_idle_ns: Annotated[
         int, Meta(description="Device idle in stretches that each last a tenth of the steps or more [ns].")
     ] = 0
+    behind_ns: Annotated[
+        int, Meta(description="Device at work behind a step that is cut where its rows end, on what it launched [ns].")
+    ] = 0
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,6 +91,22 @@ def test_a_recording_that_ends_while_the_device_is_behind_points_nowhere(tmp_pat
     assert (graph.verdict == "cannot say", graph.reason) == (reason == "lost_rows", reason)
 
 
+@pytest.mark.parametrize(("took", "reason"), [(15, "one_step"), (60, "lost_rows")])
+def test_a_pass_whose_rows_end_while_the_device_is_far_behind_is_not_replayed(tmp_path, took, reason):
+    """Of 40 launches, one every 20 us, the first 12 have rows; slow kernels of theirs end 0.5 ms later."""
+    trace = TraceBuilder()
+    for k in range(40):
+        trace.host(f"aten::op_{k}", 20 * k, 8)
+        start, call = max(20 * k + 6, took * k + 6), 20 * k + 4
+        if k < 12:
+            trace.kernel(f"k{k}", start, took, launch=call)
+        else:
+            trace.host("cudaLaunchKernel", call, 2, cat="cuda_runtime", correlation=1_000 + k)
+    part = trace.reduce(tmp_path)
+    assert part.prediction.span.behind_ns == pytest.approx(max(0, 12 * took + 6 - 244) * 1000, abs=2_000)
+    assert decide([part]).answer.reason == reason
+
+
 def test_a_step_of_two_launches_has_nothing_to_capture(tmp_path):
     """The host makes inputs for 900 us; the device waits for it, and no graph changes that."""
     trace = TraceBuilder().steps(4, 1_000)
