@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.model.arrays import Ints, median
+from hpuprof.model.arrays import Ints, distinct, median
 from hpuprof.model.intervals import EMPTY, Intervals, measure
 
 NO_WAITS = np.empty(0, dtype=np.int64)
@@ -97,7 +97,7 @@ class _Shifted(Struct, frozen=True, eq=False):
         while good - bad > 1:
             middle = (bad + good) // 2
             bad, good = (middle, good) if self.early(middle).any() else (bad, middle)
-        tried = np.unique(np.linspace(low, good, _TRIED).astype(np.int64)).tolist()
+        tried = distinct(np.linspace(low, good, _TRIED).astype(np.int64)).tolist()
         cost = [float((self.early(shift) + self.waits(shift)).mean()) for shift in tried]
         found: int = tried[int(np.argmin(cost))]
         return found

@@ -19,7 +19,7 @@ from hpuprof.analysis.links import Links
 from hpuprof.analysis.recipe_launches import named_launches
 from hpuprof.families import FAMILIES
 from hpuprof.ingest.dialect_activities import waits_for_all, waits_for_others
-from hpuprof.model.arrays import Floats, Ints, Mask, any_of, percentiles, stable_order
+from hpuprof.model.arrays import Floats, Ints, Mask, any_of, kinds_of, percentiles, stable_order
 from hpuprof.model.intervals import EMPTY, Intervals, measure, union
 from hpuprof.model.once import once
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
@@ -168,7 +168,7 @@ class Missing(Struct, frozen=True, eq=False):
         if not (links.how == How.RECIPE).any():
             return NOTHING_MISSING
         enqueues, recipe = named_launches(trace)
-        calls, first = np.unique(launches_around(trace, enqueues), return_index=True)
+        calls, first, _ = kinds_of(launches_around(trace, enqueues))
         recipe = recipe[first]
         rows = np.bincount(links.launch[links.launch >= 0], minlength=len(host))[calls]
         lacking = rows == 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.model.arrays import Floats, Ints, Mask
+from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.what_if_rows import KernelSequenceRow
 from hpuprof.what_if.criticality import Base
@@ -37,7 +37,7 @@ def node_sequence_rows(base: Base, model: StepModel) -> list[KernelSequenceRow]:
     if nodes is None or not len(nodes.unit):
         return []
     names, steps = model.view.trace.names, base.schedule.steps
-    label, which = np.unique(nodes.name, return_inverse=True)
+    label, _, which = kinds_of(nodes.name)
     inner = nodes.pause
 
     def pauses(places: Ints) -> float:
