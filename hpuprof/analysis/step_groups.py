@@ -1,8 +1,8 @@
 """Groups of steps: what is typical, what recurs, what was seen once, what is left out. Owns what fills a pause.
 
 Each step is in one group, and the time outside of steps in rows of its own, so every nanosecond of the recording is in
-one row. Slow steps of one kind are parted by what
-fills the time above a typical step, and each part has its own period and its price: what it adds to the mean step.
+one row. Slow steps of one kind are parted by what fills the time above a typical step, and each part has its own period
+and its price: what it adds to the mean step.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ORDER = (TYPICAL, RECURS, ONCE, LEFT_OUT)
 OUTSIDE = "outside"
 """The standing of time that is in no step."""
 BEFORE, BETWEEN, AFTER = "before the first step", "between steps", "after the last step"
-"""Reasons of that, as LOST is: the rest of a single step that ends where its rows do."""
+"""Reasons of that, as LOST is: the rest of the only step that is judged, which ends where its rows do."""
 
 
 class Fill(NamedTuple):
@@ -82,15 +82,19 @@ def group_rows(view: RankView) -> list[StepGroupRow]:
 
 
 def _outside(view: RankView) -> Iterator[StepGroupRow]:
-    """Yield the time of the recording that is in no step: before, between and after them, and cut from the only one."""
-    timed, until = view.steps.timed, view.trace.end_ns
+    """Yield the time of the recording that is in no step: before, between and after them, and cut from a judged one."""
+    steps, timed, until = view.steps, view.steps.timed, view.trace.end_ns
     first, last = int(timed.start[0]), int(timed.end[-1])
-    whole = int(view.steps.end[-1]) + view.steps.cut_ns
-    cut = max(0, whole - last) if view.steps.cut_ns else 0
-    times = {BEFORE: first, BETWEEN: last - first - int(view.steps.wall.sum()), LOST: cut, AFTER: until - last - cut}
+    times = {BEFORE: first, BETWEEN: last - first - int(steps.wall.sum()), LOST: 0, AFTER: until - last}
+    if steps.cut_ns:
+        judged = int(np.flatnonzero(steps.used)[0])
+        follows = int(np.append(timed.start, until)[judged + 1])
+        cut = max(0, min(int(steps.end[judged]) + steps.cut_ns, follows) - int(timed.end[judged]))
+        times[LOST] = cut
+        times[BETWEEN if judged + 1 < len(steps) else AFTER] -= cut
     for reason, ns in times.items():
         if ns:
-            row = StepGroupRow(
+            yield StepGroupRow(
                 standing=OUTSIDE,
                 reason=reason,
                 kind="",
@@ -100,7 +104,6 @@ def _outside(view: RankView) -> Iterator[StepGroupRow]:
                 time_fraction=ns / until,
                 above_ns=0,
             )
-            yield row
 
 
 def _row(view: RankView, key: _Key, mine: Ints) -> StepGroupRow:

@@ -230,11 +230,9 @@ def find_steps(trace: Trace, roles: npt.NDArray[np.int8], compiling: Intervals, 
     windows = _without_ends(
         find_windows(trace, roles, launched, work), opening_wait(trace, launched), closing_wait(trace)
     )
-    until = None
-    if len(windows) == 1:
-        missing = Missing.of(trace, links, windows.start)
-        until = rows_end(missing, int(windows.start[0]), int(windows.end[0]))
-    return _steps_in(trace, roles, compiling, links, windows, None if until is None else (0, until))
+    missing = Missing.of(trace, links, windows.start)
+    until = rows_end(missing, int(windows.start[0]), int(windows.end[0])) if len(windows) == 1 else None
+    return _steps_in(trace, roles, compiling, links, windows, missing, None if until is None else (0, until))
 
 
 def _steps_in(
@@ -243,14 +241,15 @@ def _steps_in(
     compiling: Intervals,
     links: Links,
     windows: Windows,
-    judged: tuple[int, int] | None = None,
+    missing: Missing,
+    judged: tuple[int, int] | None,
 ) -> Steps:
     """Sort steps into kinds; `judged`: the only one to judge, and when it is to end, as its rows do [ns]."""
     launched, work = links.caused, LaunchedWork.of(links)
     cut_ns = 0
     if judged is not None:
         windows, cut_ns = windows.ending(*judged), int(windows.end[judged[0]]) - judged[1]
-    missing, skew = Missing.of(trace, links, windows.start), start_skew(trace)
+    skew = start_skew(trace)
     seen = describe(trace, links.nesting, work, windows)
     completion = completion_windows(trace, launched, windows.start, windows.end)
     wall = completion.dur if completion else windows.end - windows.start
@@ -284,7 +283,7 @@ def _steps_in(
     if judged is None and missing.lacking.any() and not lost.any():
         aside = np.array([bool(x) and x != "first" for x in excluded])
         if (last := step_in_which_rows_end(missing, timed, aside)) is not None:
-            return _steps_in(trace, roles, compiling, links, windows, last)
+            return _steps_in(trace, roles, compiling, links, windows, missing, last)
     for i in np.flatnonzero(lost).tolist():
         excluded[i] = excluded[i] or LOST
     if skew is not None and (apart := (windows.end <= skew.start) | (windows.start >= skew.end)).any():

@@ -24,7 +24,7 @@ from hpuprof.report.model import SCHEMA_VERSION, ReportData
 from hpuprof.report.pauses import Pause
 from hpuprof.report.recordings import RecordingKind, kind_of, natural, recording_kinds
 from hpuprof.report.row_limits import cut_to_ranks, opened, shown_rows, stamped
-from hpuprof.report.windows import alike_windows, differ, window_rows, with_windows
+from hpuprof.report.unlike_windows import alike_windows, differ, window_rows, with_windows
 from hpuprof.what_if.critical_rows import in_steps_of
 
 

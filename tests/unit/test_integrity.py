@@ -159,6 +159,8 @@ def test_a_step_in_which_rows_end_is_judged_up_to_there_where_none_is_whole(tmp_
     assert [step.step for step in judged] == [0]
     assert left_out(report) == [1, 2, 3, 4]
     assert judged[0].wall_ns == pytest.approx(480_000, abs=20_000)
+    outside = {g.reason: g.time_ns for g in report.data.step_groups if g.standing == "outside"}
+    assert outside == {LOST: 1_000_000 - judged[0].wall_ns}
     assert report.headline.bound == "device"
     assert "; the step is judged up to the first of them, without its last " in report.headline.sentence
 
