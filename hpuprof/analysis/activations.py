@@ -19,7 +19,7 @@ from hpuprof.analysis.alignment import IN_VAIN_NS
 from hpuprof.analysis.device_time import occupies
 from hpuprof.analysis.forest import outermost
 from hpuprof.analysis.queues import idle, join
-from hpuprof.analysis.recipe_launches import find_runs, identities
+from hpuprof.analysis.recipe_launches import find_runs, identities, named_launches
 from hpuprof.ingest.dialect_activities import copies_to_host
 from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of
 from hpuprof.model.intervals import contains, measure, union
@@ -112,7 +112,7 @@ def find_activations(trace: Trace, launch: Rows) -> Activations:
     rest = occupies(trace.device.kind) & (launch < 0)
     runs = find_runs(trace, rest)
     if runs is not None:
-        made = launches_around(trace, runs.enqueues)
+        made = launches_around(trace)
         of_run = made[np.searchsorted(runs.enqueues, np.maximum(runs.call, 0))]
         group = _Group(runs.rows, runs.number, runs.start, runs.end)
         calls_of_runs = np.where(runs.call >= 0, of_run, -1)
@@ -133,9 +133,10 @@ def find_activations(trace: Trace, launch: Rows) -> Activations:
     return _merged(trace, [*parts, *(_matched(trace, rows, called) for rows, called in queues)])
 
 
-def launches_around(trace: Trace, enqueues: Rows) -> Rows:
-    """Return the launch call that each enqueue lies in, on its thread or else on any; itself where it lies in none."""
-    host = trace.host
+@once
+def launches_around(trace: Trace) -> Rows:
+    """Return the launch call that each of the named launches lies in, on its thread or else on any; else itself."""
+    host, enqueues = trace.host, named_launches(trace)[0]
     calls = launch_calls(trace)
     names = {track.runs_on: i for i, track in enumerate(trace.tracks)}
     thread = np.array([names[track.runs_on] for track in trace.tracks] or [0], dtype=np.int64)

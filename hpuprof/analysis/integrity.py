@@ -167,9 +167,8 @@ class Missing(Struct, frozen=True, eq=False):
         trace, host = links.trace, links.trace.host
         if not (links.how == How.RECIPE).any():
             return NOTHING_MISSING
-        enqueues, recipe = named_launches(trace)
-        calls, first, _ = kinds_of(launches_around(trace, enqueues))
-        recipe = recipe[first]
+        calls, first, _ = kinds_of(launches_around(trace))
+        recipe = named_launches(trace)[1][first]
         rows = np.bincount(links.launch[links.launch >= 0], minlength=len(host))[calls]
         lacking = rows == 0
         for _, same in members(recipe):

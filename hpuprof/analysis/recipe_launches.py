@@ -44,12 +44,14 @@ class Runs(Struct, frozen=True, eq=False):
 def find_runs(trace: Trace, wanted: Mask) -> Runs | None:
     """Return the runs of the recipes that both sides name; None without any. `wanted`: device rows to look at."""
     recipes = trace.recipes
-    enqueues = _enqueues(trace)
-    if not len(enqueues) or not len(recipes.device.rows):
+    if not len(recipes.device.rows):
+        return None
+    enqueues, called = named_launches(trace)
+    if not len(enqueues):
         return None
     named = identities(trace)
     rows = np.flatnonzero(wanted & (named >= 0))
-    (key, _, which), called = kinds_of(named[rows]), _called(trace, enqueues, named)
+    key, _, which = kinds_of(named[rows])
     handles = len(recipes.handles) + 1
     bare = ~np.isin(np.arange(len(recipes.ids)), called[called % handles > 0] // handles)
     bare |= ~np.isin(np.arange(len(recipes.ids)), key[key % handles > 0] // handles)
@@ -71,6 +73,7 @@ def find_runs(trace: Trace, wanted: Mask) -> Runs | None:
     return Runs(enqueues, *map(np.concatenate, zip(*parts, strict=True)))
 
 
+@once
 def named_launches(trace: Trace) -> tuple[Ints, Ints]:
     """Return the host rows that name the recipe which they enqueue, ascending, and a number for it by id and handle."""
     enqueues = _enqueues(trace)

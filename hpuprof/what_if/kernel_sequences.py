@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -14,6 +15,8 @@ from hpuprof.what_if.edit import merged
 from hpuprof.what_if.graph import CrosswiseError
 from hpuprof.what_if.period import steady_step
 from hpuprof.what_if.play import HostWork, Weights
+
+Found = TypeVar("Found")
 
 LENGTHS = range(2, 9)
 """Kernels in a sequence, by judgment: compilers rarely fuse more launches into one."""
@@ -47,13 +50,9 @@ def sequence_rows(base: Base) -> list[KernelSequenceRow]:
 
     found = sorted(_frequent(base), key=lambda of: (-saved(of), [labels[i][0] for i in of.labels]))
     out: list[KernelSequenceRow] = []
-    taken = np.zeros(len(rows), dtype=bool)
-    for of in found:
-        if len(out) == MOST or saved(of) <= 0.0:
+    for of in disjoint(found, lambda of: of.rows, saved, len(rows)):
+        if len(out) == MOST:
             break
-        if taken[of.rows].any():
-            continue
-        taken[of.rows] = True
         gained = _fused(base, of, alone)
         if gained is None:
             continue
@@ -69,6 +68,19 @@ def sequence_rows(base: Base) -> list[KernelSequenceRow]:
             )
         )
     return sorted(out, key=lambda row: (-row.fused_ns, -row.gap_ns, row.kernels))
+
+
+def disjoint(
+    found: Iterable[Found], places: Callable[[Found], Ints], saved: Callable[[Found], float], count: int
+) -> Iterator[Found]:
+    """Yield sequences in the order given, down to those that save nothing; none shares one of `count` places."""
+    taken = np.zeros(count, dtype=bool)
+    for of in found:
+        if saved(of) <= 0.0:
+            return
+        if not taken[places(of)].any():
+            taken[places(of)] = True
+            yield of
 
 
 def _frequent(base: Base) -> Iterator[_Sequence]:

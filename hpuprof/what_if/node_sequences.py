@@ -7,14 +7,17 @@ Two calls of one name in a row, without scopes, count as one.
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 from msgspec import Struct
 
-from hpuprof.model.arrays import Floats, Ints, Mask, kinds_of
+from hpuprof.analysis.groups import clusters
+from hpuprof.model.arrays import Floats, Ints, kinds_of
 from hpuprof.model.schema import DeviceKind
 from hpuprof.model.what_if_rows import KernelSequenceRow
 from hpuprof.what_if.criticality import Base
-from hpuprof.what_if.kernel_sequences import MOST, frequent
+from hpuprof.what_if.kernel_sequences import MOST, disjoint, frequent
 from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.period import steady_step
 from hpuprof.what_if.play import Weights
@@ -45,13 +48,7 @@ def node_sequence_rows(base: Base, model: StepModel) -> list[KernelSequenceRow]:
 
     found = sorted(frequent(which, nodes.unit, len(label)), key=lambda p: (-pauses(p), which[p[0]].tolist()))
     out: list[KernelSequenceRow] = []
-    taken: Mask = np.zeros(len(nodes.unit), dtype=bool)
-    for places in found:
-        if len(out) == MOST or pauses(places) <= 0.0:
-            break
-        if taken[places].any():
-            continue
-        taken[places] = True
+    for places in islice(disjoint(found, lambda places: places, pauses, len(nodes.unit)), MOST):
         less = np.zeros(len(base.schedule.rows))
         np.add.at(less, nodes.unit[places[:, 1:]], inner[places[:, 1:]])
         edited = base.schedule.reweighted(dur=np.maximum(base.schedule.rows.dur - less, 0.0))
@@ -92,31 +89,18 @@ def _nodes(base: Base, model: StepModel) -> _Nodes | None:
     scope[said.rows] = said.scope
     if not len(mine):
         return None
-    order = mine[np.lexsort((device.start[mine], scope[mine], device.name[mine], unit[mine]))]
-    unit, name, scope = unit[order], device.name[order].astype(np.int64), scope[order]
-    start, end = device.start[order], device.end[order]
-    same = np.cumsum(_changes(unit, name, scope), dtype=np.int64)
-    first = np.flatnonzero(_changes(same) | (start > np.append(start[:1], _reach(same, end)[:-1])))
-    start, end = start[first], np.maximum.reduceat(end, first)
-    order = np.lexsort((start, unit[first]))
-    unit, name, scope, start, end = (c[order] for c in (unit[first], name[first], scope[first], start, end))
-    begins = _changes(unit, name, scope)
-    before = np.append(start[:1], _reach(unit, end)[:-1])
-    before = np.where(_changes(unit), start, before)
+    scopes = int(scope.max()) + 2
+    of_unit = (int(device.name.max()) + 1) * scopes
+    key = unit[mine] * of_unit + device.name[mine].astype(np.int64) * scopes + scope[mine] + 1
+    key, start, end, _ = clusters(key, device.start[mine], device.end[mine] + 1)  # those that touch are one, too
+    order = np.lexsort((start, key // of_unit))
+    key, start, end = key[order], start[order], end[order] - 1
+    unit, name = key // of_unit, key % of_unit // scopes
+    begins, opens = (np.append(True, of[1:] != of[:-1]) for of in (key, unit))
+    far = unit * (int(end.max()) + 1)
+    reach = np.maximum.accumulate(end + far) - far
+    before = np.where(opens, start, np.append(start[:1], reach[:-1]))
     busy = np.maximum(end - np.maximum(before, start), 0).astype(np.float64)
     pause = np.maximum(start - before, 0).astype(np.float64)
     whole: Floats = np.add.reduceat(busy, np.flatnonzero(begins))
     return _Nodes(unit[begins], name[begins], whole, pause[begins])
-
-
-def _changes(*columns: Ints) -> Mask:
-    """Mark rows of which a column differs from the row before."""
-    found: Mask = np.append([True], np.any([column[1:] != column[:-1] for column in columns], axis=0))
-    return found
-
-
-def _reach(group: Ints, end: Ints) -> Ints:
-    """Return when the rows of a group (ascending) so far have ended."""
-    far = group * (int(end.max()) + 1)
-    result: Ints = np.maximum.accumulate(end + far) - far
-    return result
