@@ -93,13 +93,13 @@ def _record(name: str, out: Path) -> None:
     import torch
 
     from benchmarks.graph_mode.virtual.record import profiled, wait_for_quiet
-    from benchmarks.plan_truth.__main__ import _device
+    from benchmarks.plan_truth.__main__ import virtual_device
     from benchmarks.plan_truth.programs import programs
     from benchmarks.plan_truth.run import Running, _unit, plain_of
 
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
-    device = _device("virtual")
+    device = virtual_device()
     (program,) = [p for p in programs() if p.name == name]
     with device.running():
         constants, unit_ns = _unit(program.setup.drawn, device)

@@ -2,7 +2,7 @@
 
 Each program trains in a process of its own: recorded once, with the profiler; then it and its edits run without it, in turns.
 The plan sees the recording and what the recorded program takes without the profiler. Cases that are there are kept;
-`--score` only scores them. `--device cuda` does the same on one GPU, in ten minutes at most; it was never run on one yet.
+`--score` only scores them. `--device cuda` runs real models on one GPU (`ladders.py`), in ten minutes at most.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if args.child:
         return _child(args)
+    from .ladders import ladders
     from .programs import DDP, programs
     from .score import report
 
     args.out.mkdir(parents=True, exist_ok=True)
-    chosen = [p for p in (*programs(), *([DDP] if args.device == "virtual" else [])) if args.only in p.name]
+    all_of_them = [p for p, _, _ in ladders()] if args.device == "cuda" else [*programs(), DDP]
+    chosen = [p for p in all_of_them if args.only in p.name]
     until = time.monotonic() + 60 * (args.minutes or (9 if args.device == "cuda" else 60))
     for program in [] if args.score else chosen:
         if time.monotonic() > until or (args.out / f"{program.file}.json").is_file():
@@ -58,20 +60,23 @@ def _child(args: argparse.Namespace) -> int:
 
         run_ranks(DDP, args.out, args.rounds)
         return 0
+    if args.device == "cuda":
+        from .ladders import HOW_OFTEN, ladders, run_ladder
+
+        torch.set_num_threads(1)  # as torchrun does; what threads of the CPU do to each other is not what is asked
+        ((ladder, model, batch),) = [each for each in ladders() if each[0].name == args.only]
+        run_ladder(ladder, model, batch, "cuda", args.out, min(args.rounds, HOW_OFTEN))
+        return 0
     from .run import run
 
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     (program,) = [p for p in programs() if p.name == args.only]
-    run(program, _device(args.device), args.out, args.rounds)
+    run(program, virtual_device(), args.out, args.rounds)
     return 0
 
 
-def _device(kind: str) -> Any:
-    if kind == "cuda":
-        from .run import CudaDevice
-
-        return CudaDevice()
+def virtual_device() -> Any:
     from benchmarks.graph_mode.virtual.build import CannotBuildError, build
     from benchmarks.graph_mode.virtual.device import VirtualDevice, pretend_cuda
 

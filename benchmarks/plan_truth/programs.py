@@ -11,6 +11,7 @@ from benchmarks.graph_mode.virtual.draw import Drawn, draw
 MODELS = ("mlp", "cnn", "transformer")
 HOST_BOUND, DEVICE_BOUND = 0.3, 1.5
 """Device work of a step over its host time, before anything is added."""
+TOGETHER = " + "
 SPIN_KERNEL, RANGE, LOADER, KERNELS = "spin_kernel", "injected", "_SingleProcessDataLoaderIter.__next__", "kernels"
 
 
@@ -35,7 +36,10 @@ class Setup:
 
 @dataclass(frozen=True)
 class Edit:
-    """A change that is really made. `priced_by`: a remedy of the plan, or a part and the share of its time that is left."""
+    """A change that is really made.
+
+    `priced_by`: a remedy of the plan, several with `TOGETHER` between, or a part and the share of its time that is left.
+    """
 
     name: str
     setup: Setup | None  # None: of `ddp.py`

@@ -6,8 +6,6 @@ import gc
 import os
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,49 +26,6 @@ from .programs import RANGE, Program, Setup, busy
 LAYERS = (nn.Linear, nn.Conv2d)
 STEPS, SETTLE = 10, 6
 PATIENCE_S = 3.0
-
-
-class CudaDevice:
-    """One CUDA GPU, as far as a step asks a device. Never run on a GPU yet."""
-
-    target = "cuda"
-
-    def __init__(self) -> None:
-        cycles, events = 10_000_000, [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-        for _ in range(2):  # the second time with the kernel loaded
-            events[0].record()
-            torch.cuda._sleep(cycles)  # noqa: SLF001  public enough for torch's own tests
-            events[1].record()
-            torch.cuda.synchronize()
-        self.cycles_per_ns = cycles / (events[0].elapsed_time(events[1]) * 1e6)
-
-    def spin(self, ns: int) -> None:
-        """Let the device work for so long."""
-        torch.cuda._sleep(int(ns * self.cycles_per_ns))  # noqa: SLF001
-
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        torch.cuda.synchronize()
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Leave nothing running behind."""
-        yield
-        self.synchronize()
-
-    def on_thread(self, work: Any) -> None:
-        """Run something; autograd has its thread already."""
-        work()
-
-    def totals(self) -> tuple[int, float]:
-        """Nobody counts."""
-        return 0, 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what does nothing: the virtual device alone must be told where a step is, and what it reads."""
-        if name in ("part", "host_begin", "host_end", "next_upload", "next_read", "configure"):
-            return lambda *_: None
-        raise AttributeError(name)
 
 
 class _Slow:
@@ -103,12 +58,7 @@ class Running(Step):
             layer.register_forward_hook(self._behind)
         if setup.batch or setup.workers:
             slow = _Slow(workload, setup.batch * unit_ns, sleeps=setup.sleeps)
-            self.batches = iter(
-                DataLoader(
-                    Samples(slow), batch_size=workload.batch, num_workers=setup.workers,
-                    pin_memory=device.target == "cuda" and not setup.blocking,
-                )
-            )  # fmt: skip
+            self.batches = iter(DataLoader(Samples(slow), batch_size=workload.batch, num_workers=setup.workers))
         else:
             self.batches = batches(workload, drawn.loader)
 
@@ -128,7 +78,7 @@ class Running(Step):
 def run(program: Program, device: Any, folder: Path, how_often: int) -> Case:
     """Record a program, time it and its edits in turns, and write the case. Modes are `eager` and the edits' names."""
     drawn, name = program.setup.drawn, program.file
-    # A real device has kernels as fast as they are, and graphs have a benchmark of their own there.
+    # Only the virtual device makes kernels faster and knows graphs.
     edits = [e for e in program.edits if isinstance(device, VirtualDevice) or plain_of(e.setup) == e.setup]
     setups = {"eager": program.setup, **{edit.name: edit.setup for edit in edits}}
     with device.running():

@@ -24,7 +24,7 @@ from hpuprof.report.model import Report
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.launch_model import LaunchModel
 
-from .programs import KERNELS, Edit, Program
+from .programs import KERNELS, TOGETHER, Edit, Program
 
 LEAST = 0.03
 """Share of the step below which a measured gain is not scored by its relative error."""
@@ -90,7 +90,9 @@ def score(program: Program, case: Case, folder: Path) -> Iterator[Row]:
     for edit in program.edits:
         if edit.name not in case.step_time:
             continue
-        if edit.priced_by == KERNELS:
+        if TOGETHER in edit.priced_by:
+            gain, low, high, remedy, order = _all_together(trace, edit)
+        elif edit.priced_by == KERNELS:
             gain, low, high, remedy, order = _all_faster(trace, said, edit)
         else:
             name = wishes.get(edit.name, "" if edit.left is not None else edit.priced_by)
@@ -128,6 +130,17 @@ def _price(told: list[PlanRow], name: str, now: float) -> Price:
     return best.alone_ns / now, low, high, "" if "=" in name else remedy, None if "=" in name else order
 
 
+def _all_together(trace: Path, edit: Edit) -> Price:
+    """Return what several remedies gain together, in whatever order the plan applies them."""
+    report = hpuprof.analyze(trace, cache="off", apply=edit.priced_by.split(TOGETHER))
+    applied = [row for row in report.data.plan if row.order is not None]
+    if not applied:
+        return 0.0, 0.0, SHOWN, TOGETHER, None
+    last, base = max(applied, key=lambda row: row.order), report.data.graph_mode.base_step_ns
+    low, high = (1.0 - ns / base for ns in (last.after_high_ns, last.after_low_ns))
+    return 1.0 - last.after_ns / base, low, high, TOGETHER, None
+
+
 def _all_faster(trace: Path, said: Report, edit: Edit) -> Price:
     """Return what all kernels together gain if they take less: no table tells it, the engine does."""
     view = RankView.of(read_trace(trace))
@@ -161,8 +174,9 @@ def _scores(rows: list[Row]) -> Iterator[str]:
     """Yield errors by kind of price."""
     yield "| price | rows | step time, mean error | gain, median error | in interval | + rounds |"
     yield "|---|---|---|---|---|---|"
-    for name in ["all", *dict.fromkeys(row.remedy or "a part faster" for row in rows)]:
-        mine = [row for row in rows if name in ("all", row.remedy or "a part faster")]
+    called = {"": "a part faster", TOGETHER: "several together"}
+    for name in ["all", *dict.fromkeys(called.get(row.remedy, row.remedy) for row in rows)]:
+        mine = [row for row in rows if name in ("all", called.get(row.remedy, row.remedy))]
         steps = mean(abs(r.said_ns - r.true_ns) / r.true_ns for r in mine)
         gains = [abs(r.true_ns - r.said_ns) / abs(r.gain) for r in mine if abs(r.gain) > LEAST * r.now_ns]
         inside, near = (mean(r.inside in which for r in mine) for which in (("yes",), ("yes", "rounds")))
@@ -176,7 +190,7 @@ def _choices(rows: list[Row]) -> Iterator[str]:
     for name in dict.fromkeys(row.program for row in rows):
         best: dict[str, float] = {}
         for row in rows:
-            if row.program == name and row.remedy:
+            if row.program == name and row.remedy not in ("", TOGETHER):
                 best[row.remedy] = min(best.get(row.remedy, np.inf), row.true_ns)
         first = next((r for r in rows if r.program == name and r.order == 1), None)
         if first is not None and len(best) > 1:

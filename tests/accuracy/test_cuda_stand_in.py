@@ -174,21 +174,6 @@ def test_every_model_can_be_made_a_graphed_callable(stand_in, name):
     assert stand_in.log == ["graphed", "read"]
 
 
-@pytest.mark.parametrize("name", TRAINS)
-def test_half_of_the_blocks_are_graphed_with_samples_like_what_they_see(stand_in, name):
-    made = job(name)
-    blocks = list(getattr(made.model, "blocks", ()))
-    if len(blocks) < 2 or name == "spiking":
-        with pytest.raises(modes.UnsupportedError):
-            made.graphed_blocks()
-        return
-    step = made.graphed_blocks()
-    assert stand_in.log[-1] == f"made {len(blocks) // 2}"
-    stand_in.log.clear()
-    step(0)
-    assert stand_in.log == ["graphed"] * (len(blocks) // 2) + ["read"]
-
-
 def test_a_decoding_step_is_captured_without_an_optimizer(stand_in):
     step = job("llama-decode").captured_step()
     stand_in.log.clear()

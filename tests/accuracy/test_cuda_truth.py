@@ -86,7 +86,7 @@ def test_a_case_on_the_cpu_has_eager_times_a_readable_trace_and_a_reason_for_eac
     assert msgspec.json.decode(written.read_bytes(), type=Case) == case
     assert list(case.step_time) == ["eager"]
     assert len(case.step_time["eager"].rounds) == 3
-    graphs = ["step", "forward+backward", "optimizer", "module:Mlp_0", "modules", "compile:reduce-overhead"]
+    graphs = ["step", "forward+backward", "optimizer", "module:Mlp_0", "compile:reduce-overhead"]
     assert case.hidden["skipped"] == dict.fromkeys(graphs, "needs a CUDA device")
     report = hpuprof.analyze(tmp_path / case.trace, jobs=1)
     read = report.files.iloc[0]
@@ -95,7 +95,7 @@ def test_a_case_on_the_cpu_has_eager_times_a_readable_trace_and_a_reason_for_eac
 
 
 def test_a_decoding_step_has_no_backward_modes():
-    for mode in ("forward+backward", "optimizer", "modules", "module:LlamaDecode_0"):
+    for mode in ("forward+backward", "optimizer", "module:LlamaDecode_0"):
         with pytest.raises(modes.UnsupportedError, match="no backward pass"):
             modes.runner(setting("llama-decode", device="cuda"), mode)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,15 @@ if not (ROOT / "benchmarks").is_dir():
 import torch
 
 from benchmarks.graph_mode.case import Case, Rounds, write_case
-from benchmarks.plan_truth import score
+from benchmarks.plan_truth import ladders, score
 from benchmarks.plan_truth.__main__ import main
 from benchmarks.plan_truth.programs import RANGE, Edit, Program, programs
-from benchmarks.plan_truth.run import CudaDevice, Running, run
+from benchmarks.plan_truth.run import Running, run
 from hpuprof.model.tables import PlanRow
 
 
-class Stub(CudaDevice):
-    """What a step asks a GPU, without one."""
+class Stub:
+    """What a step asks a device, without one."""
 
     target = "cpu"
 
@@ -40,8 +41,20 @@ class Stub(CudaDevice):
     def spin(self, ns: int) -> None:
         self.spun.append(ns)
 
-    def synchronize(self) -> None:
-        pass
+    def on_thread(self, work: Callable[[], None]) -> None:
+        work()
+
+    def totals(self) -> tuple[int, float]:
+        return 0, 0.0
+
+    def running(self) -> contextlib.nullcontext[None]:
+        return contextlib.nullcontext()
+
+    def __getattr__(self, name: str) -> Any:
+        known = ("part", "host_begin", "host_end", "next_upload", "next_read", "configure", "synchronize")
+        if name in known:
+            return lambda *_: None
+        raise AttributeError(name)
 
 
 @pytest.fixture
@@ -83,21 +96,6 @@ def test_a_device_that_is_no_clock_runs_the_edits_that_it_can(
     assert (tmp_path / case.trace).is_file()
 
 
-def test_spins_on_a_gpu_are_told_in_its_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Event:
-        def __init__(self, **_: bool) -> None: ...
-        def record(self) -> None: ...
-        def elapsed_time(self, _: Event) -> float:
-            return 5.0  # ms for 10,000,000 cycles: 2 cycles a ns
-
-    slept: list[int] = []
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "_sleep", slept.append, raising=False)
-    CudaDevice().spin(700)
-    assert slept[-1] == 1400
-
-
 def test_rows_hold_prices_against_ratios_of_neighboring_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"title": "", "where": "", "before_ns": 100.0}
     plan = [
@@ -120,6 +118,45 @@ def test_rows_hold_prices_against_ratios_of_neighboring_runs(tmp_path: Path, mon
     assert "| +100% |" in text[4], "what the plan does not show gains nothing"
     assert "| all | 3 | 33.3% | 50% | 67% | 67% |" in text
     assert text[-1] == "| p | read_backs | 2 of 3 | 10.0% |"
+
+
+def test_a_ladder_is_recorded_and_each_change_is_made_alone_and_with_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    for name, less in {"BLOCK_S": 0.0, "LEAST_STEPS": 1, "SETTLE": 1, "SIDE": 40, "CROP": 32}.items():
+        monkeypatch.setattr(ladders, name, less)
+    ladder, model, _ = next(each for each in ladders.ladders() if each[0].name == "vit, images")
+    bare = [edit for edit in ladder.edits if edit.setup.workers == 0]
+    case = ladders.run_ladder(replace(ladder, edits=tuple(bare)), model, 2, "cpu", tmp_path, 2, tiny=True)
+    assert list(case.step_time) == ["eager", *(edit.name for edit in bare)]
+    assert not case.hidden["failed"]
+    assert {len(times.rounds) for times in case.step_time.values()} == {2}
+    assert list((tmp_path / case.trace).rglob("*.trace.json.gz")), "the recorder wrote what the plan reads"
+
+
+def test_the_last_rung_of_a_ladder_is_all_that_changes_no_more_than_arguments() -> None:
+    for ladder, _, _ in ladders.ladders():
+        *alone, everything = ladder.edits
+        assert everything.setup.graphs == ""
+        assert not everything.setup.compiled
+        for edit in alone:
+            for name in ("workers", "pinned", "reads", "optimizer", "tf32", "bf16", "channels_last"):
+                changed = getattr(edit.setup, name)
+                if changed != getattr(ladder.setup, name):
+                    assert getattr(everything.setup, name) == changed, (ladder.name, edit.name)
+
+
+def test_a_change_that_cannot_be_made_is_kept_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    for name, less in {"BLOCK_S": 0.0, "LEAST_STEPS": 1, "SETTLE": 1}.items():
+        monkeypatch.setattr(ladders, name, less)
+    ladder, model, _ = next(each for each in ladders.ladders() if each[0].name == "spiking")
+    graphs = tuple(edit for edit in ladder.edits if edit.setup.graphs)
+    case = ladders.run_ladder(replace(ladder, edits=graphs), model, 2, "cpu", tmp_path, 1, tiny=True)
+    assert list(case.step_time) == ["eager"]
+    assert set(case.hidden["failed"]) == {edit.name for edit in graphs}
+    assert all("CUDA" in reason for reason in case.hidden["failed"].values())
 
 
 # What a child runs instead of `-m benchmarks.plan_truth`: how long edits take is of no interest here, so nothing waits for quiet.

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .workloads import Workload, loss_of
 
-EAGER, STEP, FORWARD_BACKWARD, OPTIMIZER, MODULES, COMPILED = (
-    "eager", "step", "forward+backward", "optimizer", "modules", "compile:reduce-overhead",
+EAGER, STEP, FORWARD_BACKWARD, OPTIMIZER, COMPILED = (
+    "eager", "step", "forward+backward", "optimizer", "compile:reduce-overhead",
 )  # fmt: skip
 SYNC_EVERY = {"none": 0, "each-step": 1, "every-10": 10}
 OPTIMIZERS = ("sgd-foreach", "adamw-fused")
@@ -57,7 +57,7 @@ def module_mode(setting: Setting) -> str:
 
 def modes_of(setting: Setting, *, compiled: bool) -> list[str]:
     """Return every mode that is tried, eager first."""
-    names = [EAGER, STEP, FORWARD_BACKWARD, OPTIMIZER, module_mode(setting), MODULES]
+    names = [EAGER, STEP, FORWARD_BACKWARD, OPTIMIZER, module_mode(setting)]
     return [*names, COMPILED] if compiled and setting.workload.compile else names
 
 
@@ -76,8 +76,6 @@ def runner(setting: Setting, mode: str) -> Runner:
         return job.captured_backward()
     if mode == OPTIMIZER:
         return job.captured_optimizer()
-    if mode == MODULES:
-        return job.graphed_blocks()
     if mode == COMPILED:
         return job.compiled()
     return job.graphed_model()
@@ -218,20 +216,6 @@ class _Job:
         self.model = torch.cuda.make_graphed_callables(self.model, inputs)
         return self.eager
 
-    def graphed_blocks(self) -> Runner:
-        """Graph the first half of the model's blocks, one callable each."""
-        self._needed()
-        blocks = list(getattr(self.model, "blocks", ()))
-        if len(blocks) < 2:
-            raise UnsupportedError("the model has no blocks to graph one by one")
-        if getattr(self.model, "times", 1) > 1:
-            raise UnsupportedError(
-                "blocks run several times before their backward pass: graphed callables would overwrite their outputs"
-            )
-        half = tuple(blocks[: len(blocks) // 2])
-        torch.cuda.make_graphed_callables(half, tuple((s,) for s in self._samples(half)))
-        return self.eager
-
     def compiled(self) -> Runner:
         """Compile the model with `mode="reduce-overhead"`."""
         self.model = torch.compile(self.model, mode="reduce-overhead")
@@ -245,20 +229,3 @@ class _Job:
     def _needed(self) -> torch.optim.Optimizer:
         assert self.optimizer is not None
         return self.optimizer
-
-    def _samples(self, blocks: tuple[nn.Module, ...]) -> list[Tensor]:
-        """Return an input for each block, of the shape, kind and `requires_grad` that it will see."""
-        seen: dict[int, Tensor] = {}
-        hooks = [
-            b.register_forward_pre_hook(lambda m, args: seen.__setitem__(id(m), args[0].detach().clone().requires_grad_(args[0].requires_grad)))
-            for b in blocks
-        ]  # fmt: skip
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            self.forward(self.static)
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.synchronize()
-        for hook in hooks:
-            hook.remove()  # graphed callables must not have hooks when they are made
-        return [seen[id(b)] for b in blocks]
