@@ -45,6 +45,10 @@ DEFINITIONS: dict[str, str] = {
         "Of each: the remedy, a part of what its line says of the place, and by how much the mean step of a long run "
         "of the program with it is shorter [ns]."
     ),
+    "measured_step_ns": (
+        "Step time without the profiler by what was captured in graphs (eager: nothing), of the recorded program itself: "
+        "the median and each round, in turns."
+    ),
     "story": "What a correct analysis must conclude, in a sentence.",
     "rows_per_category": "Number of rows for each cat; rows without one count under ph:<phase>.",
     "per_file": "The same numbers for each file, where a sample has files of different stages or ranks.",

@@ -37,6 +37,7 @@ AHEAD = ("hpu_g1_lazy_graph_replay", "hpu_g1_lazy_marks")
 """The device sets the pace: steps are measured from completion to completion, not in the windows of the manifest."""
 HOST_PACED = [n for n in STEPPED if n not in AHEAD]
 RECORDED = [n for n, s in SAMPLES.items() if s["kind"] == "recorded"]
+ON_GPU = [n for n, s in SAMPLES.items() if s["kind"] == "recorded on a GPU"]
 
 
 def per_rank(name: str) -> dict[int, dict[str, Any]]:
@@ -66,7 +67,7 @@ def test_files_are_the_ones_of_the_manifest(name: str):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_files_and_ranks(name: str):
     report, sample = report_of(name), SAMPLES[name]
-    assert len(report.data.files) == len(sample["files"])
+    assert len(report.data.files) == len([f for f in sample["files"] if not f["path"].endswith(".steps")])
     assert sorted({f.rank for f in report.data.files}) == list(range(sample["ranks"]))
 
 
@@ -158,6 +159,38 @@ def test_recorded_samples(name: str):
         assert row.device_rows == 0
     assert {d.code for d in report.data.diagnostics if d.severity == "warning"} >= {"HP105"}
     assert all(s.device_busy_ns is None for s in report.data.steps)
+
+
+@pytest.mark.parametrize("name", ON_GPU)
+def test_samples_of_a_gpu(name: str):
+    found = {Path(f.path).name: f for f in report_of(name).data.files}
+    for file, expected in SAMPLES[name]["expected"]["per_file"].items():
+        row = found[file]
+        assert (row.steps_total, row.step_source) == (expected["steps_total"], expected["step_source"])
+        assert row.device_rows
+        assert row.device_name == SAMPLES[name]["device"]
+
+
+@pytest.mark.parametrize("region", ["step", "forward+backward"])
+def test_a_step_timed_in_graphs_on_a_gpu_lies_in_what_is_predicted(region: str):
+    graphs, measured = (
+        report_of("cuda_resnet18").data.graph_mode,
+        SAMPLES["cuda_resnet18"]["expected"]["measured_step_ns"],
+    )
+    assert graphs.verdict == "yes"
+    assert graphs.base_step_ns == measured["eager"]["median"]
+    [option] = [o for o in graphs.options if (o.region, o.drops_sync, o.asynchronous) == (region, False, False)]
+    assert option.step_time_ns.low <= measured[region]["median"] <= option.step_time_ns.high
+    assert option.step_time_ns.median == pytest.approx(measured[region]["median"], rel=0.1)
+
+
+def test_a_fit_on_a_gpu_is_read_with_its_step_time_and_its_log():
+    report = report_of("lightning_cuda")
+    assert [f.window_kind for f in report.data.files] == ["async", "sync"]
+    base = report.data.answer.base
+    assert (base.source, base.counted.ns) == ("unprofiled", report.data.files[0].unprofiled_step_ns)
+    assert report.data.answer.run.startswith("Run: 80 steps")
+    assert report.data.answer.bound == "host"
 
 
 def test_lightning_steps_run_from_batch_to_batch_although_profiler_steps_repeat():
