@@ -83,7 +83,7 @@ def entry(
     """Return the manifest entry of a sample."""
     traces = sorted((ROOT / name).rglob("*.json.gz"))
     per_file = {path.name: {"steps_total": steps(path), "step_source": "profiler_step"} for path in traces}
-    told = {} if truth is None else {"measured_step_ns": truth}
+    also = {} if truth is None else {"measured_step_ns": truth}
     return {
         "name": name,
         "kind": "recorded on a GPU",
@@ -96,7 +96,7 @@ def entry(
         "ranks": 1,
         "device": device,
         "mode": "eager",
-        "expected": {"per_file": per_file, **told},
+        "expected": {"per_file": per_file, **also},
     }
 
 

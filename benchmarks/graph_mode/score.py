@@ -333,6 +333,25 @@ def families(by_family: dict[str, dict[str, dict[str, float]]]) -> list[list[str
     return rows
 
 
+def each(rows: Sequence[Row]) -> list[list[str]]:
+    """Return a table of every mode of every case: measured, and as predicted with the step time and without."""
+    head = ["case", "captured", "measured [ms]", "speed-up", "predicted (90 %)", "step time not told", "inside"]
+    body = []
+    for row in rows:
+        ours, untold = (row.guesses.get(name) for name in (OURS, UNTOLD))
+        inside = ours is not None and ours.low is not None and ours.low <= row.speedup <= ours.high
+        body.append(
+            [row.case, row.mode, f"{row.step_ns / 1e6:.3g}", f"{row.speedup:.3g}", *map(_said, (ours, untold)), "yes" if inside else "no"]
+        )  # fmt: skip
+    return [head, *body]
+
+
+def _said(guess: Guess | None) -> str:
+    if guess is None:
+        return "–"
+    return f"{guess.speedup:.3g}" + ("" if guess.low is None else f" ({guess.low:.3g} to {guess.high:.3g})")
+
+
 def covered(coverage: dict[str, float] | None) -> str:
     """Return a coverage as text, with the interval that so many machines leave it."""
     return "–" if coverage is None else str(Share(**coverage))  # type: ignore[arg-type]
@@ -354,6 +373,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Score folders; return the exit code: 0 done, 3 when there is nothing to score."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path, help="folders of cases")
+    parser.add_argument("--each", action="store_true", help="print each mode of each case first")
     parser.add_argument("--json", type=Path, help="write everything here, case by case")
     given = parser.parse_args(arguments)
     import hpuprof
@@ -386,7 +406,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{len(cases)} cases, {summary['quiet_cases']} quiet, {len(failed)} not analyzed\n")
     print("S: error of the speed-up; T: error of the step time in graph mode; coverage: of the 90 % interval\n")
-    for title, table in tables(summary):
+    for title, table in ([("each case", each(rows))] if given.each else []) + tables(summary):
         print(as_markdown(title, table))
     return 0
 

@@ -284,7 +284,7 @@ def run_ladder(
 
 
 def _record(program: Program, running: Running, folder: Path) -> str:
-    """Record as the recorder does unless told otherwise, with shapes; return the folder of the traces."""
+    """Record as the recorder does unless asked otherwise, with shapes; return the folder of the traces."""
     name = f"{program.file}-traces"
     recording = hpuprof.record(
         folder / name, label="ladder", record_shapes=True, with_stack=program.setup.stacks, analyze=False

@@ -110,7 +110,8 @@ def answer_of(data: ReportData) -> Answer:
 
 def _window(row: WindowRow, unit: str) -> str:
     """Say what holds for windows that are judged apart."""
-    step = f"{windows_named(row.windows)} ({duration(row.time_ns)}): {duration(row.step_time_ns)} a {unit}"
+    recorded = "" if row.time_ns == row.step_time_ns else f" ({duration(row.time_ns)} recorded)"
+    step = f"{windows_named(row.windows)}{recorded}: {duration(row.step_time_ns)} a {unit}"
     return " ".join(filter(None, (f"{step[0].upper()}{step[1:]}.", row.sentence, row.first)))
 
 

@@ -90,7 +90,8 @@ def with_windows(headline: Headline, rows: Sequence[WindowRow]) -> Headline:
     """Return the headline with the windows that it is of, and those that are judged apart."""
     if not rows:
         return headline
-    said = f"This is {_recorded(rows[0])}; judged apart: {_listed(rows)}."
+    mine = f"{windows_named(rows[0].windows)} ({duration(rows[0].time_ns)} recorded)"
+    said = f"This is {mine}; judged apart: {_listed(rows)}."
     return msgspec.structs.replace(
         headline, sentence=f"{headline.sentence} {said}", bound_sentence=f"{headline.bound_sentence} {said}"
     )

@@ -45,9 +45,11 @@ def test_windows_of_a_rank_that_differ_are_judged_apart(tmp_path: Path, second: 
     said = [(d.text, d.count) for d in report.data.diagnostics if d.code == "HP187"]
     assert said == ([("150.0 µs a step in window 1 and 100.0 µs a step in window 0", 1)] if apart else [])
     assert report.headline.population == ("4 of 5 steps, 1 rank, window 1" if apart else "8 of 10 steps, 1 rank")
-    assert report.headline.sentence.endswith("window 1 (600.0 µs); judged apart: window 0 (400.0 µs).") == apart
+    assert (
+        report.headline.sentence.endswith("window 1 (600.0 µs recorded); judged apart: window 0 (400.0 µs).") == apart
+    )
     for view in (to_card, to_text, to_markdown, to_html, report_html, to_brief):
-        assert ("Window 0 (400.0 µs): 100.0 µs a step" in " ".join(view(report).split())) == apart
+        assert ("Window 0 (400.0 µs recorded): 100.0 µs a step" in " ".join(view(report).split())) == apart
 
 
 def test_what_is_said_of_a_window_is_what_is_said_of_it_alone(tmp_path: Path):
