@@ -18,6 +18,13 @@ NEAR = 20
 """Steps on either side of a window that are compared with the run."""
 LEAST = 40
 """Steps below which quarters are not compared: ten in each."""
+TIMED = 30
+"""Steps without the profiler below which a log gives no step time: ten in each third. The blocks that the recorder
+times are half of that, at the very start: a run on an H200 took 54 ms there, 29 by its log of 34 steps, 27 later."""
+SETTLED = 1.1
+"""How much longer than in either of the others a step takes in the first third of a log where that is left out."""
+SETTLING = 100
+"""Steps in which a program settles at most: a longer first third counts. Both by judgment."""
 RECURS = 4
 """Slow steps of one cause below which no period is reported, by judgment: fewer are as far apart by chance."""
 _IN_TURN = 0.8
@@ -175,12 +182,15 @@ def _turn(slow: npt.NDArray[np.uint64], seen: npt.NDArray[np.uint64]) -> int | N
 
 
 def step_time(log: LoggedSteps) -> StepTime | None:
-    """Return the step time without the profiler; None with fewer than LEAST steps."""
+    """Return the step time without the profiler, once it has settled; None with fewer than TIMED steps."""
     wall = _clean(log)["wall_ns"]
-    if len(wall) < LEAST:
+    if len(wall) < TIMED:
         return None
     scale = (log.number("batches_per_trace_step") or 1) / _batches(log.records)
-    thirds = [float(np.median(part)) for part in np.array_split(wall, 3)]
+    first, *others = np.array_split(wall, 3)
+    thirds = [float(np.median(part)) for part in (first, *others)]
+    if len(first) <= SETTLING and thirds[0] > SETTLED * max(thirds[1:]):
+        wall, thirds = np.concatenate(others), thirds[1:]
     return StepTime(max(1, round(float(np.median(wall)) * scale)), round((max(thirds) - min(thirds)) * scale))
 
 

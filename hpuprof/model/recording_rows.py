@@ -120,8 +120,9 @@ class FileRow(Row, frozen=True, kw_only=True):
     unprofiled_step_ns: Annotated[
         int | None,
         Meta(
-            description="Step time without the profiler: the median of the run's log of steps, else as hpuprof's "
-            "recorder timed it before the window [ns]."
+            description="Step time without the profiler: the median of the run's log of steps (30 at least; without "
+            "its first third where the program settles in it), else as hpuprof's recorder timed it before the "
+            "window [ns]."
         ),
     ]
     unprofiled_spread_ns: Annotated[

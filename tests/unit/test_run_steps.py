@@ -11,6 +11,7 @@ import pytest
 from builder import TraceBuilder
 
 import hpuprof
+from hpuprof.analysis.run_steps import step_time
 from hpuprof.errors import InputError, NoTracesFoundError
 from hpuprof.ingest.step_log_files import read_step_log
 from hpuprof.recorder.step_log import StepLog
@@ -267,6 +268,29 @@ def test_the_log_gives_the_step_time_of_its_own_traces(tmp_path: Path) -> None:
             json.dump(document, out)
         (file,) = hpuprof.analyze(folder, cache="off").data.files
         assert file.unprofiled_step_ns == (None if expected is None else expected * MS)
+
+
+@pytest.mark.parametrize(("clean", "expected"), [(29, None), (30, 10 * MS)])
+def test_ten_steps_in_each_third_of_a_log_give_its_step_time(tmp_path: Path, clean: int, expected: int | None) -> None:
+    found = step_time(read_step_log(log(tmp_path, [{}] * (1 + clean))))
+    assert (found and found.step_ns) == expected
+
+
+@pytest.mark.parametrize(
+    ("walls", "expected"),
+    [
+        ([14] * 10 + [10] * 24, (10, 0)),  # it settles in the first third
+        ([11] * 12 + [10] * 22, (10, 1)),  # a tenth longer is as good as settled
+        ([14] * 12 + [10] * 11 + [13] * 11, (13, 4)),  # it never settles
+        ([14] * 101 + [10] * 202, (10, 4)),  # that long is no start
+    ],
+)
+def test_a_first_third_in_which_the_program_settles_is_left_out(
+    tmp_path: Path, walls: list[int], expected: tuple[int, int]
+) -> None:
+    found = step_time(read_step_log(log(tmp_path, [{}, *({"wall_ns": wall * MS} for wall in walls)])))
+    assert found is not None
+    assert (found.step_ns, found.spread_ns) == tuple(each * MS for each in expected)
 
 
 @pytest.mark.parametrize("at", [3, HEADER_BYTES - 1, 24])
