@@ -161,6 +161,12 @@ def _worth(found: Tried) -> float:
     return worth(_sure(found[3]), found[0], found[1].weight)
 
 
+def _least_doubtful(gains: list[Tried], *, first: bool) -> list[Tried]:
+    """Return the changes that lose nothing; without such the others, as the first one only what is likely to gain."""
+    likely = [found for found in gains if not first or float(np.mean(found[3] > 0.0)) >= SURE]
+    return [found for found in gains if _sure(found[3]) >= LOSS] or likely
+
+
 def _sparing_the_host(bound: str, gains: list[Tried], much: float) -> list[Tried]:
     """Return, where the host bounds the step, changes that spare it something, if one of them is worth so much."""
     found = [f for f in gains if "device" not in f[1].remedy.bounds] if bound == "host" else []
@@ -189,7 +195,6 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         for order, priced in enumerate(taken, 1):
             done.append(priced.change)
             with_it = np.maximum(priced.share, priced.least) if order == 1 else pricing.share(done)
-            with_it = np.minimum(with_it, share)
             gain = before * self._gained(priced, 1.0 - with_it / np.maximum(share, TINY), first=order == 1)
             least = np.minimum(self._least(done, with_it), before)
             after = np.maximum(before - gain, least)
@@ -272,9 +277,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             harmless = [found for found in gains if float(median(found[1].share)) <= 1.0 + TINY]
             gains = harmless if any(found[0] >= WORTH for found in harmless) else gains
             gains = [found for found in gains if found[0] >= WORTH]
-            if not taken:  # what may lose does not come first
-                likely = [found for found in gains if float(np.mean(found[3] > 0.0)) >= SURE]
-                gains = [found for found in gains if _sure(found[3]) >= LOSS] or likely
+            gains = _least_doubtful(gains, first=not taken)
             if not gains:
                 break
             best = max(_worth(found) for found in gains)

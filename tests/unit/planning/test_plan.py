@@ -17,7 +17,7 @@ from hpuprof.errors import ConfigError
 from hpuprof.graph_mode.verdict import decide
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
-from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS, Priced, _sparing_the_host
+from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS, Priced, _least_doubtful, _sparing_the_host
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
 from hpuprof.report.answering import first_sentence
 from hpuprof.report.job_plan import (
@@ -569,3 +569,30 @@ def test_where_the_host_bounds_the_step_what_spares_the_device_alone_is_not_firs
     gains = [tried("lower_precision", 0.18), tried("read_backs", reads), tried("pointwise_fusion", 0.02)]
     best = max(found[0] / found[1].weight for found in gains)
     assert [found[1].remedy.name for found in _sparing_the_host(bound, gains, best / 2)] == left
+
+
+@pytest.mark.parametrize(("first", "left"), [(True, ["sure"]), (False, ["sure"])])
+def test_what_may_lose_comes_after_what_does_not_wherever_it_is_in_the_plan(first, left):
+    gains = {"sure": [0.02, 0.03], "better": [-0.05, 0.4], "worse": [-0.1, 0.1]}
+    tried = [(float(np.median(g)), name, None, np.array(g)) for name, g in gains.items()]
+    assert [found[1] for found in _least_doubtful(tried, first=first)] == left
+    assert [found[1] for found in _least_doubtful(tried[1:], first=first)] == ([] if first else ["better", "worse"])
+
+
+def test_a_later_line_says_that_it_may_lose(tmp_path):
+    """Casts of ten operators, which the host would have to launch, behind an optimizer that it launches in a loop."""
+    out = TraceBuilder(deviceProperties=[{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}])
+    for step in range(8):
+        begin = 1000.0 * step
+        out.step(step, begin, 1000)
+        for i in range(20):
+            at, name = begin + 10 + 25 * i, ("aten::addmm", "aten::gelu")[i % 2]
+            out.host(name, at, 20).kernel(("sgemm", "gelu")[i % 2], at + 20, 5, launch=at + 10)
+        out.host("autograd::engine::evaluate_function: AddBackward0", begin + 520, 5)
+        out.annotation("Optimizer.step#AdamW.step", begin + 550, 430)
+        for i in range(20):
+            at = begin + 555 + 20 * i
+            out.host("aten::mul_", at, 15).kernel("mul", at + 10, 2, launch=at + 5)
+    rows = rows_of(out, tmp_path, apply=["fused_optimizer", "lower_precision"])
+    assert [rows[name].order for name in ("fused_optimizer", "lower_precision")] == [1, 2]
+    assert rows["lower_precision"].gain_low_ns < rows["lower_precision"].gain_ns < 0
