@@ -340,6 +340,11 @@ def copies_pageable(name: str) -> bool:
     return "pageable" in name.lower()
 
 
+def fetches_without_workers(name: str) -> bool:
+    """Whether a row's name shows that the main thread fetches a batch itself."""
+    return "_SingleProcessDataLoaderIter" in name
+
+
 def is_synchronous_call(name: str) -> bool:
     """Whether a runtime call of this name returns only when its copy is done."""
     return _SYNCHRONOUS_CALL.match(name) is not None

@@ -13,6 +13,7 @@ from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.what_if.change import Edit
 from hpuprof.what_if.edit import scaled_rows
 from hpuprof.what_if.launch_model import LaunchModel
+from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.recipe_model import RecipeModel
 from hpuprof.what_if.schedule import Wait, Waits
 from hpuprof.what_if.step_model import StepModel
@@ -30,6 +31,14 @@ def of_lanes(waits: Waits, rows: Mask, *, waiting: bool) -> Mask:
     lane = waits.kind == Wait.LANE
     found: Mask = lane & rows[np.where(lane, waits.waiting if waiting else waits.source, 0)]
     return found
+
+
+def launched_or_awaited(program: Program, calls: Mask) -> Mask:
+    """Mark the rows that some calls launch or wait for."""
+    rows = calls[program.call]
+    for call in np.flatnonzero(calls).tolist():
+        rows[program.targets.get(call, [])] = True
+    return rows
 
 
 def lasting(model: LaunchModel, dur: Floats) -> LaunchModel:

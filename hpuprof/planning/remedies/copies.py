@@ -12,8 +12,9 @@ from hpuprof.analysis.host_calls import HostCallKind
 from hpuprof.ingest.dialect_activities import waits_for_all_streams
 from hpuprof.model.arrays import Ints, Mask, among, distinct
 from hpuprof.model.schema import DeviceKind
+from hpuprof.planning.pinning import Pinning
 from hpuprof.planning.remedy import Effort, Remedy
-from hpuprof.planning.row_edits import lane_waits, lasting, of_lanes, of_launches, scaled
+from hpuprof.planning.row_edits import lane_waits, lasting, launched_or_awaited, of_lanes, of_launches, scaled
 from hpuprof.planning.situation import ProgramCalls, Situation
 from hpuprof.what_if.change import Change
 from hpuprof.what_if.edit import on_lane, with_waits
@@ -42,7 +43,7 @@ def find(situation: Situation) -> Iterator[Change]:
     names = of.view.trace.host.name[program.row].tolist()
     waiting = {name for name in set(names) if waits_for_all_streams(of.view.trace.names[name])}
     every = np.array([name in waiting for name in names])
-    chosen = _Copies(program, ahead, late, _uploading(of, ahead), every & ~program.marker)
+    chosen = _Copies(program, ahead, late, _uploading(of, ahead), Pinning.find(of), every & ~program.marker)
     counts = [len(distinct(program.call[mask])) / program.steps for mask in (ahead, late)]
     parts = [
         f"{n:,.0f} {word}" if n >= 10 else f"{n:.2g} {word}"
@@ -55,6 +56,7 @@ def find(situation: Situation) -> Iterator[Change]:
         of_launches(chosen.edit),
         of_launches(chosen.ideal),
         uncertain=True,
+        after=chosen.pinning.after,
     )
 
 
@@ -97,6 +99,7 @@ class _Copies(Struct, frozen=True, eq=False):
     ahead: Mask  # rows copied a step ahead
     late: Mask  # rows that only leave their lane
     waiting: Mask  # calls that no longer wait
+    pinning: Pinning
     every: Mask  # calls that wait for all streams
 
     def edit(self, model: LaunchModel, level: float) -> LaunchModel:
@@ -105,7 +108,8 @@ class _Copies(Struct, frozen=True, eq=False):
         dur = self.program.dur
         copied, total = float(dur[self.ahead | self.late].sum()), float(dur[computing].sum())
         slower = SLOWER_ALONGSIDE * level * min(1.0, copied / max(total, 1.0))
-        return scaled(self._apart(model), computing, 1.0 + slower)
+        freed = self.ahead & launched_or_awaited(self.program, self.waiting)
+        return scaled(self.pinning.by_host(self._apart(model), freed, level), computing, 1.0 + slower)
 
     def ideal(self, model: LaunchModel, _: float) -> LaunchModel:
         """Take the copies' time away, too."""

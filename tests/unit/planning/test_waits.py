@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from builder import TraceBuilder
-from remedy_bench import Bench
+from remedy_bench import Bench, played
 
 import hpuprof
+from hpuprof.planning.remedies import data_loading
 from hpuprof.planning.remedies.waits import READS, RESULTS, SYNCHRONIZATION, UPLOADS
+from hpuprof.planning.situation import Situation
 
 
 def reading(operator: str, copy: str, size: int = 4) -> TraceBuilder:
@@ -68,6 +70,38 @@ def test_an_upload_whose_call_moves_the_data_costs_the_host_nothing_from_pinned_
     (change,) = bench.changes
     assert bench.with_it() == pytest.approx(400 - 97, abs=2)
     assert float(change.edit(bench.model, 0.0).schedule.rows.dur.min()) == pytest.approx(0.4 * 100_000)
+
+
+def fetching(kind: str, memory: str = "Pageable") -> TraceBuilder:
+    """Steps of 400 µs: a batch is fetched for 50, then a call copies it for 100 while the host waits."""
+    out = staging(f"HtoD ({memory} -> Device)", 104)
+    for step in range(5):
+        out.annotation(f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__", 400.0 * step + 300, 50)
+    return out
+
+
+def test_without_workers_the_main_thread_copies_each_batch_into_pinned_memory(tmp_path):
+    """Workers leave it to a thread. The host's copy takes 0.4 to 1.6 times the 100 µs that the device's copy took."""
+    alone, workers = (
+        Bench.of(fetching(kind), UPLOADS, tmp_path / kind) for kind in ("SingleProcess", "MultiProcessing")
+    )
+    added = [alone.with_it(level) - workers.with_it(level) for level in (0.0, 1.0)]
+    assert added == pytest.approx([40, 160], abs=1)
+    assert [change.after for bench in (alone, workers) for change in bench.changes] == [("data_loading",), ()]
+
+
+def test_once_workers_fetch_batches_they_are_pinned_on_a_thread(tmp_path):
+    bench = Bench.of(fetching("SingleProcess"), UPLOADS, tmp_path)
+    (loading,) = data_loading.find(Situation(bench.model))
+    with_workers = loading.ideal(bench.model, 0.0)
+    assert bench.with_it() - played(bench.changes[0].edit(with_workers, 0.0)) == pytest.approx(50 + 40, abs=1)
+
+
+def test_a_batch_in_pinned_memory_is_not_pinned_again(tmp_path):
+    pinned, workers = (
+        Bench.of(fetching(kind, "Pinned"), UPLOADS, tmp_path / kind) for kind in ("SingleProcess", "MultiProcessing")
+    )
+    assert pinned.with_it(1.0) == workers.with_it(1.0)
 
 
 def test_a_call_that_only_hands_a_copy_over_moves_no_data(tmp_path):

@@ -1,0 +1,57 @@
+"""What pinning batches costs a main thread that fetches them itself.
+
+With workers a thread of its own copies each batch into page-locked memory. Without, the loader does so in `__next__`
+(torch's `_SingleProcessDataLoaderIter._next_data` calls `_utils.pin_memory`): what no longer moves the data in the
+upload's call moves it before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpuprof.ingest.dialect_activities import copies_pageable, fetches_without_workers
+from hpuprof.model.arrays import Mask
+from hpuprof.model.intervals import Intervals, union
+from hpuprof.model.once import once
+from hpuprof.planning.situation import ProgramCalls
+from hpuprof.what_if.launch_model import LaunchModel
+
+PINNING = (0.4, 1.6)
+"""Time of the host's copy into pinned memory over that of the copy from pageable memory, which is the same copy piece
+by piece. Pinned and copied then, a tensor takes up to twice as long as with a plain copy (PyTorch's tutorial on
+`pin_memory`), 0.4 of it for the copy at least; at best at a memory's 16 GB/s where such copies reach 6.5 (an H200)."""
+
+
+class Pinning(Struct, frozen=True, eq=False):
+    """Batches that the main thread would pin; `copied`: rows of the program that come from pageable memory."""
+
+    windows: Intervals  # fetches of the main thread
+    copied: Mask
+
+    @staticmethod
+    @once
+    def find(of: ProgramCalls) -> Pinning:
+        """Find the fetches of loaders without workers."""
+        host, trace, program = of.view.trace.host, of.view.trace, of.program
+        rows = trace.host_named(fetches_without_workers)
+        pageable = trace.named(copies_pageable)[trace.device.name[program.device_row]]
+        return Pinning(union(host.start[rows], host.end[rows]), pageable & program.upload[program.call])
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Return the remedy that clears the way of pinned memory: workers."""
+        return ("data_loading",) if len(self.windows) and self.copied.any() else ()
+
+    def by_host(self, model: LaunchModel, rows: Mask, level: float) -> LaunchModel:
+        """Pin what some rows copy before their calls, as far as the main thread still fetches."""
+        program, calls = model.program, model.schedule.calls
+        left, _ = program.segments.without(self.windows)
+        fetching = program.segments.whole[0] - left
+        still = np.clip(calls.segment - left, 0.0, fetching).sum() / max(1.0, float(fetching.sum()))
+        mine = rows & self.copied
+        took = np.bincount(program.call[mine], weights=program.dur[mine], minlength=len(calls))
+        pinned = still * (PINNING[0] + (PINNING[1] - PINNING[0]) * level) * took
+        dearer = replace(calls, segment=calls.segment + pinned)
+        return replace(model, schedule=replace(model.schedule, calls=dearer))
