@@ -161,8 +161,8 @@ def _first_of_operators(of: ProgramCalls, calls: Mask) -> Mask:
     """Mark the first of the calls of each operator: it casts its inputs once, however many kernels it launches."""
     at = np.flatnonzero(calls)
     operator = of.operators[at]
-    first = np.zeros(len(calls), dtype=bool)
-    first[at[np.unique(np.where(operator >= 0, operator, -1 - at), return_index=True)[1]]] = True
+    first = calls.copy()
+    first[at[1:]] = (operator[1:] != operator[:-1]) | (operator[1:] < 0)
     return first
 
 
