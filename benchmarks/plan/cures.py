@@ -5,6 +5,7 @@ The ranges, by judgment where no source is named:
 | | range | why |
 |---|---|---|
 | copy from pinned memory over one from pageable | 0.4 to 1 | pageable ones go through a staging buffer, at 6 to 12 GB/s of PCIe's 12 to 25 (NVIDIA, How to Optimize Data Transfers in CUDA C/C++) |
+| the main thread's copy into pinned memory, without workers, over that copy from pageable memory | 0.5 to 1.5 | the same copy on the host; a pinned and copied tensor takes up to twice as long (PyTorch's tutorial on `pin_memory`) |
 | computation beside a copy | 1 to 1.15 | a machine's own constant (`wasteful.draw`) |
 | beside a collective, and a collective beside computation | 1 to 1.25, 1 to 1.4 | a machine's own constants (`draw`) |
 | matrix kernel in 16 bits over TF32 | 0.4 to 0.9 | twice the rate at the peak, less where memory or launches bind |
@@ -49,6 +50,7 @@ class Outcome:
     kept: float  # share of blocks
     more: int  # times the workers that there are processors for
     beside: float  # a batch in a worker beside more of them, over one beside few
+    pinning: float  # a batch on the main thread, over its copy
 
     @classmethod
     def draw(cls, rng: random.Random) -> Outcome:
@@ -57,6 +59,7 @@ class Outcome:
         return cls(
             wide(0.4, 1.0), wide(0.4, 0.9), wide(0.2, 0.8), wide(0.6, 1.0), rng.randint(1, 3), wide(0.5, 1.0),
             wide(0.0, 1.0), wide(0.5, 1.5), wide(1 / 3, 1.0), rng.choice((1, 2, 4, 4)), wide(1.0, 1.3),
+            wide(0.5, 1.5),
         )  # fmt: skip
 
 
@@ -103,12 +106,16 @@ def _scaled(step: Step, mark: str, factor: float) -> Step:
 
 
 def _pinned(step: Step, outcome: Outcome) -> Step:
-    """Copy from pinned memory: nobody waits, and the copy is faster."""
+    """Copy from pinned memory: nobody waits, and the copy is faster; without workers the main thread pins before."""
+    workers = any(i.op is Op.BATCH for i in step.instrs)
 
     def change(i: Instr) -> tuple[Instr, ...]:
         if "uploads" not in i.marks:
             return (i,)
-        return () if i.op is Op.SYNC else (i._replace(work_ns=round(i.work_ns * outcome.pinned)),)
+        if i.op is Op.SYNC:
+            return ()
+        pinning = i._replace(op=Op.HOST, ns=0 if workers else round(i.work_ns * outcome.pinning))
+        return pinning, i._replace(work_ns=round(i.work_ns * outcome.pinned))
 
     return _changed(step, change)
 
