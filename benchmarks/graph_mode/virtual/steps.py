@@ -125,10 +125,10 @@ class Step:
         self._clip_and_optimize()
         self._finish(loss)
 
-    def _passes(self) -> Tensor:
-        """Run forward and backward; return the loss."""
+    def _passes(self, *, in_place: bool = False) -> Tensor:
+        """Run forward and backward; return the loss. `in_place`: gradients keep their addresses."""
         inputs, target = self._batch()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not in_place)
         self.device.part(FORWARD)
         output = self.model(*inputs)
         loss = self._loss_of(output, target)
@@ -184,8 +184,8 @@ class Step:
         self._finish(self.static_loss)
 
     def optimizer_alone(self) -> None:
-        """Forward and backward eager; the optimizer replayed."""
-        loss = self._passes()
+        """Forward and backward eager; the optimizer replayed, on gradients that stay where they are."""
+        loss = self._passes(in_place=True)
         self._clip_gradients()
         self.device.replay(self.graphs["optimizer"])
         self._finish(loss)
