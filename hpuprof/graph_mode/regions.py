@@ -33,6 +33,7 @@ class Phases(Struct, frozen=True, eq=False):
     loss: Intervals  # outermost loss operators and their backward nodes
     first: Ints  # per step of the program: start of the first operator that launches device work
     last: Ints  # end of the last one
+    called: Ints  # end of what precedes backward; until its start, the host hands it over to autograd's thread
     backward: Ints  # start of backward, -1 for none
     backward_end: Ints
 
@@ -105,14 +106,14 @@ def find_phases(view: RankView, program: Program, around: Around, parts: LoopPar
             first[step] = max(low, min(begin, _end_before(fixed, low, begin)))
             last[step] = min(high, max(int(program.end[mine[-1]]), _around(roots, int(program.begin[mine[-1]]))[1]))
     back = parts.backward
-    backward = np.full(program.steps, -1, dtype=np.int64)
-    backward_end = np.full(program.steps, -1, dtype=np.int64)
+    called, backward, backward_end = np.full((3, program.steps), -1, dtype=np.int64)
     at = np.searchsorted(program.step_low, host.start[back], side="right") - 1
     for step in range(program.steps):
         rows = back[(at == step) & (host.start[back] < program.step_high[step])]
         if len(rows):
             backward[step], backward_end[step] = int(host.start[rows].min()), int(host.end[rows].max())
-    return Phases(optimizer, zero, outside, loss, first, last, backward, backward_end)
+            called[step] = _end_before(roots, int(program.step_low[step]), int(backward[step]))
+    return Phases(optimizer, zero, outside, loss, first, last, called, backward, backward_end)
 
 
 def _module_roots(trace: Trace, main: Mask) -> Mask:
@@ -171,8 +172,10 @@ def find_regions(program: Program, phases: Phases) -> list[Region]:
     if both.any() and len(optimizer):
         without = subtract(subtract(everything, optimizer), phases.outside)
         out.append(Region("forward+backward", without))
-        border = Intervals(phases.backward[both], phases.backward[both] + 1)
-        model = subtract(subtract(subtract(without, border), phases.loss), phases.zero_grad)
+        # Autograd is called, and returns, as without graphs.
+        handed = union(phases.called[both], phases.backward[both] + 1)
+        behind = union(phases.backward_end[both], phases.last[both])
+        model = subtract(without, union_of(handed, behind, phases.loss, phases.zero_grad))
         out.append(Region("model", model, inputs=2, split=True))
         out.append(Region("optimizer", subtract(optimizer, phases.outside), inputs=0))
     return out
