@@ -177,7 +177,7 @@ def find_regions(program: Program, phases: Phases) -> list[Region]:
         behind = union(phases.backward_end[both], phases.last[both])
         model = subtract(without, union_of(handed, behind, phases.loss, phases.zero_grad))
         out.append(Region("model", model, inputs=2, split=True))
-        out.append(Region("optimizer", subtract(optimizer, phases.outside), inputs=0))
+        out.append(Region("optimizer", subtract(optimizer, phases.outside), inputs=0, keeps_gradients=True))
     return out
 
 

@@ -175,7 +175,8 @@ def _stream_capture(s: Situation, region: RegionName) -> Iterable[str]:
     yield from _when(region.kind in ("step", "optimizer"), "    optimizer.step()")
     yield "for x, y in train_loader:"
     if region.kind == "optimizer":
-        yield "    loss_fn(model(x), y).backward()  # into the same .grad tensors: zero_grad(set_to_none=False)"
+        yield "    optimizer.zero_grad(set_to_none=False)  # in place; with foreach=True, all at once"
+        yield "    loss_fn(model(x), y).backward()"
         yield "    graph.replay()"
     else:
         yield from (*_NEXT_BATCH, "    graph.replay()  # the loss of this batch is in `loss`")

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from hpuprof.analysis.gaps import silences
 from hpuprof.analysis.links import Links
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.families import FAMILIES
 from hpuprof.model.arrays import Floats, Ints, Mask, distinct, kinds_of
 from hpuprof.model.intervals import EMPTY, Intervals, contains, intersect, subtract, union, union_of
 from hpuprof.model.schema import Activity, Cause, DeviceKind, HostKind, Role
@@ -25,6 +26,7 @@ from hpuprof.model.trace import Trace
 from hpuprof.what_if.edit import as_graphs, without_waits
 from hpuprof.what_if.launch_program import Program
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait, Waits
+from hpuprof.what_if.stored_gradients import StoredGradients
 
 MIN_LAUNCHES = 3
 """Minimum launches for capturing a piece to pay: a replay costs about as much as two or three launches."""
@@ -41,6 +43,7 @@ class Region(Struct, frozen=True, eq=False):
     windows: Intervals
     inputs: int = 1
     split: bool = False
+    keeps_gradients: bool = False  # at their addresses, from where its graph reads them
     members: tuple[str, ...] = ()  # modules that it wraps
     borders: Ints | None = None  # instants at which another graph begins [ns]
 
@@ -52,6 +55,7 @@ class Around(Struct, frozen=True, eq=False, dict=True):
     accumulate: Intervals = EMPTY  # autograd storing gradients in parameters
     staying: Intervals = EMPTY  # operators on the CPU, which no graph holds, and long pauses of which nothing is known
     graphs: Mask | None = None  # calls of the program that launch graphs already, shape `(calls,)`
+    gradients: StoredGradients | None = None  # those in `accumulate`; None for none, and where no stream is captured
 
     @classmethod
     def of(cls, view: RankView, program: Program) -> Around:
@@ -62,7 +66,10 @@ class Around(Struct, frozen=True, eq=False, dict=True):
         graphs = (program.row >= 0) & (host.activity[np.maximum(program.row, 0)] == Activity.GRAPH_LAUNCH)
         storing_when = union(host.start[storing], host.end[storing])
         staying = union_of(view.states[Cause.CPU_OPERATOR], silences(view))
-        return cls(_copying_operators(trace, view.links, program), storing_when, staying, graphs)
+        gradients = None
+        if len(storing_when) and FAMILIES[trace.family].graphs_in(trace.mode).module:
+            gradients = StoredGradients.of(view, program, storing_when, launched_work(program))
+        return cls(_copying_operators(trace, view.links, program), storing_when, staying, graphs, gradients)
 
     @cached_property
     def cut(self) -> Callable[[Program, Region, bool], _Cut]:

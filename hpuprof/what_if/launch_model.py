@@ -21,6 +21,7 @@ from hpuprof.what_if.edit import without_waits
 from hpuprof.what_if.launch_columns import pack_steps
 from hpuprof.what_if.launch_program import Program, build_program, unchanged
 from hpuprof.what_if.play import Sample, pace
+from hpuprof.what_if.schedule import Schedule
 from hpuprof.what_if.settled import settled
 from hpuprof.what_if.step_model import StepModel
 from hpuprof.what_if.uncertainty import REPLAY_LIMIT
@@ -148,7 +149,16 @@ class LaunchModel(StepModel, frozen=True, eq=False):
         lazy = self.view.trace.mode.startswith("lazy")
         done = capture(self.program, self.schedule, self.around, region, drop_waits=drop_waits, recipes=lazy)
         if done.graphs:
-            yield done
+            yield replace(done, schedule=self._storing_gradients(done.schedule, region))
+
+    def _storing_gradients(self, schedule: Schedule, region: Region) -> Schedule:
+        """Add what storing gradients takes more with a region launched as graphs."""
+        gradients = self.around.gradients
+        if gradients and region.split:
+            return gradients.as_arguments(schedule)
+        if gradients and region.keeps_gradients:
+            return gradients.in_place(schedule, self.constants["input_copy_device"].value)
+        return schedule
 
     def _groups(self, notes: Sequence[CommNote]) -> list[list[str]]:
         """Return the group of each collective of the chosen steps, as text that all its ranks share; empty: unknown."""

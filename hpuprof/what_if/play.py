@@ -10,7 +10,7 @@ from hpuprof import native
 from hpuprof.model.arrays import Floats, Ints, Mask, median, percentiles
 from hpuprof.what_if.constants import KERNEL_SCALES, kernel_lengths
 from hpuprof.what_if.graph import NEVER
-from hpuprof.what_if.schedule import KINDS, MAIN, THREADS, Schedule
+from hpuprof.what_if.schedule import GRAPH_COSTS, KINDS, MAIN, THREADS, Schedule
 from hpuprof.what_if.uncertainty import FLOOR
 
 RESOLUTION = 2.0**-10
@@ -24,7 +24,7 @@ class Sample(Struct, frozen=True, eq=False):
     row_costs: Floats  # profiling cost per row by kind, shape (samples, KINDS)
     host_scale: Floats  # factor on all host work
     outside: Floats  # factor on that of the main path
-    graph_costs: Floats  # of `schedule.GRAPH_COSTS`, shape (samples, 4)
+    graph_costs: Floats  # of `schedule.GRAPH_COSTS`, shape (samples, costs)
     graph_gap: Floats
     graph_latency: Floats
     kernel_scale: Floats  # by `constants.KERNEL_SCALES`, shape (samples, lengths)
@@ -38,7 +38,8 @@ class Sample(Struct, frozen=True, eq=False):
         """Return samples that change nothing: no correction, graphs for nothing."""
         one, zero = np.ones(count), np.zeros(count)
         scale = np.ones((count, len(KERNEL_SCALES)))
-        return cls(zero, np.zeros((count, KINDS)), one, one, np.zeros((count, 4)), zero, zero, scale, zero)
+        rows, graphs = np.zeros((count, KINDS)), np.zeros((count, len(GRAPH_COSTS)))
+        return cls(zero, rows, one, one, graphs, zero, zero, scale, zero)
 
     def picked(self, pick: slice | Mask | Ints) -> Sample:
         """Return some of the samples."""

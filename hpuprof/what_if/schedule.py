@@ -29,8 +29,9 @@ MAIN, LAUNCHER, BACKGROUND = 0, 1, 2
 THREADS = 3
 REMEMBERED = 4
 """Topologies that the edits of one schedule keep, at up to 1.5 MB each."""
-GRAPH_COSTS = ("replay", "replay_per_launch", "extra_input", "input_copy")
-"""What `Calls.graph_costs` counts: launches of graphs, launches in them, inputs of unknown number, other copies."""
+GRAPH_COSTS = ("replay", "replay_per_launch", "extra_input", "input_copy", "graphed_parameter")
+"""What `Calls.graph_costs` counts: launches of graphs, launches in them, inputs of unknown number, other copies, time
+that storing gradients was recorded to take [ns], once for each parameter of a graphed module."""
 KINDS = 4
 """Kinds of profiler rows, in the order of `constants.PROFILER_ROWS`."""
 
@@ -70,7 +71,7 @@ class Calls(Struct, frozen=True, eq=False):
     """Of the call, waiting left out."""
     cost_rows: Floats
     graph_costs: Floats
-    """Multiples of a sample's `GRAPH_COSTS` in the segment, shape `(calls, 4)`."""
+    """Multiples of a sample's `GRAPH_COSTS` in the segment, shape `(calls, costs)`."""
 
     def __len__(self) -> int:
         return len(self.thread)

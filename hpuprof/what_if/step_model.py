@@ -290,13 +290,16 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
         )
         costs *= (float(nominal @ rows) / np.maximum(costs @ rows, 1e-9))[:, None]
         input_copy, extra = drawn.constant("input_copy", 5), drawn.uniform[6]
+        # As a copy, work of the host's; none where modules are no autograd functions.
+        known = "graphed_parameter" in self.constants
+        graphed = drawn.constant("graphed_parameter", 5) if known else np.zeros(len(extra))
         replays, per_launch = drawn.constant("replay", 1), drawn.constant("replay_per_launch", 2)
         return Sample(
             overhead=drawn.overhead,
             row_costs=costs,
             host_scale=drawn.host_scale,
             outside=np.ones(len(drawn.overhead)),
-            graph_costs=np.column_stack([replays, per_launch, extra * input_copy, input_copy]),
+            graph_costs=np.column_stack([replays, per_launch, extra * input_copy, input_copy, graphed]),
             graph_gap=drawn.constant("graph_gap", 3),
             graph_latency=np.full(len(drawn.overhead), self.typical_latency),
             kernel_scale=np.stack([draw(c, drawn.uniform[4]) for c in kernel_scales(self.constants)], axis=1),

@@ -161,7 +161,7 @@ def _first_of_operators(of: ProgramCalls, calls: Mask) -> Mask:
     """Mark the first of the calls of each operator: it casts its inputs once, however many kernels it launches."""
     at = np.flatnonzero(calls)
     operator = of.operators[at]
-    first = calls.copy()
+    first: Mask = calls.copy()
     first[at[1:]] = (operator[1:] != operator[:-1]) | (operator[1:] < 0)
     return first
 

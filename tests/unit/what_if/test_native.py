@@ -18,7 +18,7 @@ from hpuprof.native import choose
 from hpuprof.what_if.graph import NEVER, CrosswiseError, Graph
 from hpuprof.what_if.period import Period
 from hpuprof.what_if.play import HostWork, Sample, Weights, pace, pass_through, play
-from hpuprof.what_if.schedule import KINDS, Calls, Schedule, Wait, Waits
+from hpuprof.what_if.schedule import GRAPH_COSTS, KINDS, Calls, Schedule, Wait, Waits
 
 EVENTS, EDGES, CHAINS, SAMPLES = 2000, 3000, 6, 7
 
@@ -185,7 +185,9 @@ def test_host_work_is_that_of_numpy_to_the_last_bit(built, monkeypatch, threads)
     rows[: EVENTS // 2, :, 1] = rows[:, :, 2] = 0
     work[:50] = 0
     of, none = rng.integers(0, threads, EVENTS), np.zeros(EVENTS, dtype=bool)
-    calls = Calls(of, of, of, of, none, work[:, 0], rows[:, 0], work[:, 1], rows[:, 1], np.zeros((EVENTS, 4)))
+    calls = Calls(
+        of, of, of, of, none, work[:, 0], rows[:, 0], work[:, 1], rows[:, 1], np.zeros((EVENTS, len(GRAPH_COSTS)))
+    )
     schedule = Schedule(calls, None, None, None, 1, None, None)
     drawn = {name: rng.uniform(0.5, 5.0, shape.shape) for name, shape in asdict(Sample.unchanged(SAMPLES)).items()}
     sample = Sample(**(drawn | {"row_costs": 1e3 * drawn["row_costs"]}))
@@ -224,12 +226,13 @@ def test_a_play_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host):
 def test_passing_through_is_that_of_numpy_to_the_last_bit(built, monkeypatch, host, count, seed):
     rng, (schedule, _) = np.random.default_rng(seed), odd_schedule()
     calls, rows = schedule.calls, schedule.rows
+    apart = np.random.default_rng(seed + 3)  # those of `rng` would wait crosswise for some seeds
+    thread = apart.integers(0, 2, len(calls)) if seed % 2 else calls.thread
     drawn = {
         name: rng.integers(0, 3, column.shape) * rng.uniform(0, 1e5, column.shape)
         for name, column in asdict(calls).items()
         if column.dtype == np.float64
     }
-    thread = rng.integers(0, 2, len(calls)) if seed % 2 else calls.thread
     waits = schedule.waits if seed % 3 else schedule.waits.only(schedule.waits.kind == Wait.LANE)
     schedule = Schedule.of(replace(calls, thread=thread, **drawn), rows, waits, schedule.backlog + 7e3, schedule.steps)
     sample = Sample(**{n: rng.uniform(0.5, 9.0, x.shape) for n, x in asdict(Sample.unchanged(count)).items()})

@@ -52,7 +52,7 @@ def costs(replay: float = 7, flush: float = 4, *, scale: float = 1.0) -> Sample:
     """Costs in µs of one replay and of copying inputs, and how much longer kernels take in a graph."""
     return replace(
         Sample.unchanged(),
-        graph_costs=np.array([[replay, 0.0, 0.0, flush]]) * 1000,
+        graph_costs=np.array([[replay, 0.0, 0.0, flush, 0.0]]) * 1000,
         kernel_scale=np.full((1, len(KERNEL_SCALES)), scale),
     )
 
