@@ -36,18 +36,19 @@ def refuse_several(run: Run) -> None:
 
 
 def _by_folder(files: Sequence[TraceFile]) -> dict[str, list[TraceFile]]:
-    """Return a run's files by folder; ranks of one job that lie in a folder each are together in the one above."""
+    """Return a run's files by folder; ranks or windows of one that lie in a folder each are together in the one above."""
     found: dict[str, list[TraceFile]] = {}
     for file in files:
         found.setdefault(folder_and_name(file.path)[0], []).append(file)
     if len(found) < 2:
         return found
     try:
-        known = {file.path: who.rank for file, who in zip(files, identify(files), strict=True) if who.named}
+        named = ((file, who.rank) for file, who in zip(files, identify(files), strict=True) if who.named)
+        known = {file.path: (rank, file.inside.get("window")) for file, rank in named}
     except RankConflictError:
         return found
-    ranks = [{known.get(file.path) for file in mine} for mine in found.values()]
-    if None in set.union(*ranks) or sum(map(len, ranks)) > len(set.union(*ranks)):
+    recorded = [{known.get(file.path) for file in mine} for mine in found.values()]
+    if None in set.union(*recorded) or sum(map(len, recorded)) > len(set.union(*recorded)):
         return found
     return {os.path.commonpath(list(found)): list(files)}
 

@@ -347,7 +347,7 @@ def _base_words(
     `paused`: if the plan has lines of pauses; `paced`: if workers may set the pace; `cold`: if the device was set up in
     the step, which counts no longer.
     """
-    if recorded is None:
+    if not recorded:
         return ""
     if counted.ns is None:
         return f"A {unit} takes {duration(recorded)} as recorded; without the profiler it is not known."

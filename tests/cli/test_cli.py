@@ -449,8 +449,9 @@ def test_a_directory_of_runs_in_folders_is_a_list_to_choose_from(run, samples):
     code, out, err = run("analyze", samples)
     lines = err.splitlines()
     assert (code, out) == (3, "")
-    assert lines[0] == "hpuprof: 14 runs here, each in a folder of its own"
+    assert lines[0] == "hpuprof: 16 runs here, each in a folder of its own"
     assert f"  {samples}/hpu_g3_lazy_8_ranks       8 ranks, GAUDI2, 261.1 kB" in lines
+    assert f"  {samples}/lightning_cuda            1 rank, NVIDIA H200, 432.5 kB" in lines, "both windows of one fit"
     assert lines[-1] == f"  hint: choose one, such as {samples}/cpu_1_rank"
     assert run("analyze", samples / "cpu_1_rank", "-q")[0] == 0
 
