@@ -36,7 +36,7 @@ def refuse_several(run: Run) -> None:
 
 
 def _by_folder(files: Sequence[TraceFile]) -> dict[str, list[TraceFile]]:
-    """Return a run's files by folder; ranks or windows of one that lie in a folder each are together in the one above."""
+    """Return a run's files by folder; ranks or windows in a folder each are together in the one above."""
     found: dict[str, list[TraceFile]] = {}
     for file in files:
         found.setdefault(folder_and_name(file.path)[0], []).append(file)

@@ -35,6 +35,6 @@ FAMILY = Family(
     advice=GRAPHS_AND_SERVERS,
     notes=BLOCKING,
     unread={".nsys-rep": "a report of Nsight Systems; record with `torch.profiler` instead"},
-    checked=True,  # by pairs of recordings (docs/evidence/plan_traces.md, accuracy.md)
+    checked=True,  # on a GPU and by pairs of recordings (docs/evidence/gpu.md, plan_traces.md)
     code={**code("cuda"), "allocations": NO_CACHE["cuda"], "tf32": TF32},
 )
