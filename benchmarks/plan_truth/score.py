@@ -26,6 +26,7 @@ from hpuprof.what_if.launch_model import LaunchModel
 
 from .programs import KERNELS, TOGETHER, Edit, Program
 
+GRAPHS = "graphs "
 LEAST = 0.03
 """Share of the step below which a measured gain is not scored by its relative error."""
 
@@ -92,13 +93,15 @@ def score(program: Program, case: Case, folder: Path) -> Iterator[Row]:
             continue
         if TOGETHER in edit.priced_by:
             gain, low, high, remedy, order = _all_together(trace, edit)
+        elif edit.priced_by.startswith(GRAPHS):
+            gain, low, high, remedy, order = _in_graphs(said, edit.priced_by.removeprefix(GRAPHS))
         elif edit.priced_by == KERNELS:
             gain, low, high, remedy, order = _all_faster(trace, said, edit)
         else:
             name = wishes.get(edit.name, "" if edit.left is not None else edit.priced_by)
             gain, low, high, remedy, order = _price(told, name, said.data.graph_mode.base_step_ns)
-        if gain is None and remedy == "graphs":
-            continue  # the plan is about another region
+        if gain is None and edit.priced_by.startswith(GRAPHS):
+            continue  # that region is no option
         ratio = np.array(case.step_time[edit.name].rounds) / np.array(case.hidden["beside"][edit.name])
         below, true, above = (float(now * q) for q in np.percentile(ratio, [25, 50, 75]))
         times = [None if share is None else now * (1.0 - share) for share in (gain, high, low)]
@@ -116,18 +119,26 @@ def _wish(said: Report, edit: Edit) -> str:
 
 def _price(told: list[PlanRow], name: str, now: float) -> Price:
     """Return the share of the step that an edit is said to gain, its interval, the remedy, and its place in the plan."""
-    remedy, _, region = name.partition(" ") if "=" not in name else (name, "", "")
-    rows = [r for r in told if r.remedy == remedy and r.alone_ns is not None]
-    if region:
-        rows = [r for r in rows if r.where.split(",")[0] == region]
-    elif remedy and not rows and any(r.alone_ns is not None for r in told):
-        return 0.0, 0.0, SHOWN, remedy, None
+    rows = [r for r in told if r.remedy == name and r.alone_ns is not None]
+    if name and not rows and any(r.alone_ns is not None for r in told):
+        return 0.0, 0.0, SHOWN, name, None
     if not rows:
-        return None, None, None, remedy, None
+        return None, None, None, name, None
     best = max(rows, key=lambda r: r.alone_ns)
     order = min((r.order for r in rows if r.order is not None), default=None)
     low, high = best.alone_low_ns / now, best.alone_high_ns / now
-    return best.alone_ns / now, low, high, "" if "=" in name else remedy, None if "=" in name else order
+    return best.alone_ns / now, low, high, "" if "=" in name else name, None if "=" in name else order
+
+
+def _in_graphs(said: Report, region: str) -> Price:
+    """Return what a region captured as it is gains, with what stands in its way removed."""
+    found = [
+        o for o in said.data.graph_mode.options if (o.region, o.drops_sync, o.asynchronous) == (region, False, False)
+    ]
+    if not found or found[0].speedup is None:
+        return None, None, None, "graphs", None
+    speedup, lines = found[0].speedup, [r.order for r in said.data.plan if r.remedy == "graphs"]
+    return 1 - 1 / speedup.median, 1 - 1 / speedup.low, 1 - 1 / speedup.high, "graphs", lines[0] if lines else None
 
 
 def _all_together(trace: Path, edit: Edit) -> Price:
