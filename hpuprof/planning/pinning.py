@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from hpuprof.ingest.dialect_activities import copies_pageable, fetches_without_workers
 from hpuprof.model.arrays import Mask
-from hpuprof.model.intervals import Intervals, union
 from hpuprof.model.once import once
 from hpuprof.planning.situation import ProgramCalls
 from hpuprof.what_if.launch_model import LaunchModel
@@ -27,31 +26,29 @@ by piece. Pinned and copied then, a tensor takes up to twice as long as with a p
 class Pinning(Struct, frozen=True, eq=False):
     """Batches that the main thread would pin; `copied`: rows of the program that come from pageable memory."""
 
-    windows: Intervals  # fetches of the main thread
+    fetches: bool  # whether the main thread fetches batches
     copied: Mask
 
     @staticmethod
     @once
     def find(of: ProgramCalls) -> Pinning:
         """Find the fetches of loaders without workers."""
-        host, trace, program = of.view.trace.host, of.view.trace, of.program
-        rows = trace.host_named(fetches_without_workers)
+        trace, program = of.view.trace, of.program
         pageable = trace.named(copies_pageable)[trace.device.name[program.device_row]]
-        return Pinning(union(host.start[rows], host.end[rows]), pageable & program.upload[program.call])
+        fetches = bool(trace.host_named(fetches_without_workers).any())
+        return Pinning(fetches, pageable & program.upload[program.call])
 
     @property
     def after(self) -> tuple[str, ...]:
         """Return the remedy that clears the way of pinned memory: workers."""
-        return ("data_loading",) if len(self.windows) and self.copied.any() else ()
+        return ("data_loading",) if self.fetches and self.copied.any() else ()
 
     def by_host(self, model: LaunchModel, rows: Mask, level: float) -> LaunchModel:
-        """Pin what some rows copy before their calls, as far as the main thread still fetches."""
+        """Pin what some rows copy before their calls, where the main thread still fetches."""
+        if not self.fetches or model.in_workers:
+            return model
         program, calls = model.program, model.schedule.calls
-        left, _ = program.segments.without(self.windows)
-        fetching = program.segments.whole[0] - left
-        still = np.clip(calls.segment - left, 0.0, fetching).sum() / max(1.0, float(fetching.sum()))
         mine = rows & self.copied
         took = np.bincount(program.call[mine], weights=program.dur[mine], minlength=len(calls))
-        pinned = still * (PINNING[0] + (PINNING[1] - PINNING[0]) * level) * took
-        dearer = replace(calls, segment=calls.segment + pinned)
+        dearer = replace(calls, segment=calls.segment + (PINNING[0] + (PINNING[1] - PINNING[0]) * level) * took)
         return replace(model, schedule=replace(model.schedule, calls=dearer))

@@ -45,6 +45,7 @@ class LaunchModel(StepModel, frozen=True, eq=False):
     around_of: Callable[[], Around]  # of the recorded program, looked for once it is asked for
     late: Floats  # delay of each row that nothing explains [ns]
     paced: bool = False  # `settled`
+    in_workers: bool = False  # whether workers fetch the batches that the main thread fetched
 
     @property
     def doubt(self) -> float:

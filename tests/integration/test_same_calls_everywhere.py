@@ -100,7 +100,7 @@ def check_all(folder: Path) -> int:
 
 
 def test_obstacles_and_predictions_of_the_samples_count_the_same_calls(samples: Path):
-    assert check_all(samples) == 12
+    assert check_all(samples) == 15
 
 
 def test_obstacles_and_predictions_of_real_traces_count_the_same_calls(real_traces: Path):

@@ -56,6 +56,7 @@ def find(situation: Situation) -> Iterator[Change]:
         of_launches(chosen.edit),
         of_launches(chosen.ideal),
         uncertain=True,
+        last=bool(chosen.pinning.after),
         after=chosen.pinning.after,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.intervals import Intervals, measure, union
@@ -13,7 +14,9 @@ from hpuprof.model.schema import Activity, HostKind, Role
 from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation, shortened
 from hpuprof.what_if.change import Change
+from hpuprof.what_if.launch_model import LaunchModel
 from hpuprof.what_if.loader_workers import HAND_OVER
+from hpuprof.what_if.step_model import StepModel
 
 WORKERS = 4
 """Workers that the advice starts where there are none; by judgment."""
@@ -46,12 +49,18 @@ def find(situation: Situation) -> Iterator[Change]:
     yield Change(
         "fetching batches on the main thread",
         1.0,
-        lambda model, level: model.without_host(shortened(windows, 1.0 - share(level))),
-        lambda model, _: model.without_host(windows),
+        lambda model, level: _in_workers(model, shortened(windows, 1.0 - share(level))),
+        lambda model, _: _in_workers(model, windows),
         uncertain=True,
         bends=bends,
         occurs=windows,
     )
+
+
+def _in_workers(model: StepModel, windows: Intervals) -> StepModel:
+    """Take away some of the main thread's fetching."""
+    left = model.without_host(windows)
+    return replace(left, in_workers=True) if isinstance(left, LaunchModel) else left
 
 
 def _sooner(level: float) -> float:

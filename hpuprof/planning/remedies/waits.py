@@ -173,7 +173,7 @@ def find_uploads(situation: Situation) -> Iterator[Change]:
         pinning = Pinning.find(of)
         edit = partial(_pinned, copied=of.program.upload[of.program.call], staged=staged, pinning=pinning)
         for change in _changes(of, (of.waiting & copies) | staged, free=False, edit=edit):
-            yield replace(change, after=pinning.after)
+            yield replace(change, after=pinning.after, last=bool(pinning.after))
 
 
 def _staged(of: ProgramCalls) -> Mask:
