@@ -55,7 +55,9 @@ def find_half(situation: Situation) -> Iterator[Change]:
             yield change
         else:
             yield replace(
-                change, where=f"{change.where}; it has no bfloat16", code=_code(situation, "lower_precision:float16")
+                change,
+                where=f"{change.where}; in float16, as it has no bfloat16",
+                code=_code(situation, "lower_precision:float16"),
             )
 
 
