@@ -62,8 +62,7 @@ def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Framework" not in trace
     assert [n for n, _, _ in steps(trace)] == [17, 18, 19, 20, 21, 22]
     out = capsys.readouterr().out
-    # On a busy machine a recorded step may take as long as one without the profiler.
-    assert "without the profiler (measured): gains count from it." in out or "; gains count from there." in out
+    assert "without the profiler (measured): gains count from it." in out
     assert f"More: hpuprof analyze {tmp_path}" in out
 
 
