@@ -128,6 +128,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: item.get_closest_marker("unit") is not None)
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads of torch that wait for each other take a busy machine's time."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def samples() -> Path:
     """The project's own sample traces."""

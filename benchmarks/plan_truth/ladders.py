@@ -18,12 +18,13 @@ from torch.utils.data import DataLoader, Dataset
 
 import hpuprof
 from benchmarks.graph_mode.case import Case, rounds, write_case
+from benchmarks.graph_mode.cuda.modes import warm
 from benchmarks.graph_mode.cuda.workloads import BY_NAME, Workload, loss_of
 
 from .programs import TOGETHER, Edit, Program
 
 BLOCK_S, LEAST_STEPS, SETTLE = 0.25, 6, 4
-WARM_UP, STEPS_RECORDED = 3, 50
+STEPS_RECORDED = 50
 POOL, SIDE, CROP = 64, 256, 224
 CHECK, LOSS = "check", "loss"
 HOW_OFTEN = 4
@@ -173,14 +174,7 @@ class Running:
         if not self.setup.graphs:
             return
         self.static = self._upload(next(self.batches))
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self.optimizer.zero_grad(set_to_none=True)
-                self._loss(self.static).backward()
-                self.optimizer.step()
-        torch.cuda.current_stream().wait_stream(side)
+        warm(lambda: self._train(self.static))
         self.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
@@ -200,14 +194,18 @@ class Running:
                 self.optimizer.step()
             loss = self.loss
         else:
-            self.optimizer.zero_grad(set_to_none=True)
-            loss = self._loss(batch)
-            if CHECK in self.setup.reads and not torch.isfinite(loss):
-                raise FloatingPointError("the loss is not finite")
-            loss.backward()
-            self.optimizer.step()
+            loss = self._train(batch)
         if LOSS in self.setup.reads:
             loss.item()
+
+    def _train(self, batch: tuple[Tensor, ...]) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._loss(batch)
+        if CHECK in self.setup.reads and not torch.isfinite(loss):
+            raise FloatingPointError("the loss is not finite")
+        loss.backward()
+        self.optimizer.step()
+        return loss
 
     def _upload(self, batch: Any) -> tuple[Tensor, ...]:
         moved = tuple(tensor.to(self.device, non_blocking=self.setup.pinned) for tensor in batch)

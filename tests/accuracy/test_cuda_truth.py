@@ -67,12 +67,7 @@ def test_models_have_as_many_parameters_as_published(workload):
 # ----------------------------------------------------------------------------------------------------------------- measuring
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def setting(name: str = "mlp-mnist", **changes) -> modes.Setting:

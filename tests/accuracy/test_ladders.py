@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,18 +10,8 @@ import pytest
 
 needs.module("torch", "torch")
 
-import torch
 
 from benchmarks.plan_truth import ladders
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Threads of torch that wait for each other take a busy machine's time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.filterwarnings("ignore:.*no accelerator is available")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,15 +55,6 @@ class Stub:
         if name in known:
             return lambda *_: None
         raise AttributeError(name)
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Threads of torch that wait for each other take a busy machine's time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def first(name: str) -> Program:

@@ -81,6 +81,17 @@ def runner(setting: Setting, mode: str) -> Runner:
     return job.graphed_model()
 
 
+def warm(step: Callable[[], object]) -> None:
+    """Run something a few times on a side stream, as comes before a capture."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+
+
 class _Job:
     """A model, its optimizer, pinned host batches and static device inputs."""
 
@@ -137,16 +148,6 @@ class _Job:
         if self.every and i % self.every == self.every - 1:
             value.detach().flatten()[0].item()
 
-    def warm(self, step: Callable[[], object]) -> None:
-        """Run something a few times on a side stream."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.synchronize()
-
     # ---------------------------------------------------------------------------------------------------- modes
 
     def eager(self, i: int) -> None:
@@ -156,7 +157,7 @@ class _Job:
 
     def captured_step(self) -> Runner:
         """Capture forward, backward and optimizer as one graph."""
-        self.warm(lambda: self.train(self.static))
+        warm(lambda: self.train(self.static))
         graph = torch.cuda.CUDAGraph()
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)  # gradients then come from the graph's own memory
@@ -176,7 +177,7 @@ class _Job:
     def captured_backward(self) -> Runner:
         """Capture forward and backward; the optimizer stays eager."""
         optimizer = self._needed()
-        self.warm(lambda: self.train(self.static))
+        warm(lambda: self.train(self.static))
         graph = torch.cuda.CUDAGraph()
         optimizer.zero_grad(set_to_none=True)
         with torch.cuda.graph(graph):
@@ -194,7 +195,7 @@ class _Job:
     def captured_optimizer(self) -> Runner:
         """Capture the optimizer alone; gradients keep their addresses because they are zeroed in place."""
         optimizer = self._needed()
-        self.warm(lambda: self.train(self.static))
+        warm(lambda: self.train(self.static))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             optimizer.step()
