@@ -38,7 +38,7 @@ def _table(skeleton: CollectiveSkeleton) -> _Table:
     )
     free = free.reshape(len(transfer) + 1, -1)
     delays = np.full((*free.shape, len(transfer)), _NEVER).transpose(0, 2, 1)
-    delays[k, j] = after.reshape(len(k), -1)
+    delays[k, j] = after.reshape(len(k), free.shape[1])
     return _Table(free, delays, transfer, order)
 
 

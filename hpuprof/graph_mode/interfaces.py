@@ -14,7 +14,7 @@ from msgspec import Struct
 from hpuprof.families import FAMILIES
 from hpuprof.families.family import NO_GRAPHS, GraphApi
 from hpuprof.families.graph_apis import HPU_EAGER, HPU_LAZY
-from hpuprof.graph_mode.candidates import RegionName
+from hpuprof.graph_mode.region_names import RegionName
 
 
 class Situation(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The predictions of all ranks together: what they rest on, their bounds, and the options that every rank has."""
+"""The predictions of all ranks together: what they rest on, and their bounds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,14 @@ import numpy as np
 from hpuprof.families import FAMILIES
 from hpuprof.families.family import GraphApi
 from hpuprof.graph_mode.bounds import MIN_ROWS
-from hpuprof.graph_mode.candidates import Candidate, OptionKey
-from hpuprof.graph_mode.collective_skeleton import together_ns
-from hpuprof.graph_mode.joint import Joint, usual
+from hpuprof.graph_mode.job_play import JobPlay
 from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.partial import RankPartial
-from hpuprof.model.prediction import Basis, CollectiveSkeleton, Constant, Prediction
+from hpuprof.model.prediction import Basis, ChangedStep, Constant, Prediction
 from hpuprof.model.tables import FileRow
 from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.uncertainty import (
     NORMAL_95,
-    REPLAY_LIMIT,
-    SAMPLES,
     SEED,
     interval,
     of_other_runs,
@@ -64,53 +60,32 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         return min(p.idle_fraction for p in self.predictions)
 
     @cached_property
+    def play(self) -> JobPlay:
+        """All ranks, played together."""
+        return JobPlay(self.predictions, self.constants)
+
+    @cached_property
     def lead(self) -> Prediction:
         """The prediction that represents all ranks."""
         first = msgspec.structs.replace(self.predictions[0], loader_late=self.loader_late)
-        return msgspec.structs.replace(first, overhead=interval(self.joint.cost.overhead)) if self.joint else first
-
-    @cached_property
-    def base_samples(self) -> Floats:
-        """Samples of the step time now [ns]; of ranks that are not replayed together, the median one."""
-        if self.joint and self.predictions[0].base == "profiled":
-            return self.joint.base_samples
-        samples: Floats = median([base_of(p) for p in self.predictions], axis=0)
-        return samples
+        fitted = self.play.fitted if self.play.joined else None
+        return msgspec.structs.replace(first, overhead=interval(fitted.drawn.overhead)) if fitted else first
 
     def of_other_runs(self, times: Floats) -> Floats:
         """Return samples of a step time as other runs than the recorded one have it [ns]."""
         return of_other_runs(times, known=self.lead.base != "profiled")
 
     @cached_property
-    def behind(self) -> Floats:
-        """Samples of the job's step time now over that of its slowest rank; 1 where ranks are replayed together.
-
-        Recorded steps differ from rank to rank. The slowest rank shows what an option gains, the median one the time
-        now: what gains nothing must leave that time as it is.
-        """
-        slowest: Floats = np.max([base_of(p) for p in self.predictions], axis=0)
-        return np.ones(len(slowest)) if self.joint else self.base_samples / slowest
-
-    @cached_property
     def base_ns(self) -> float:
         """The step time now [ns]."""
-        return float(median(self.base_samples))
+        return float(median(self.play.base_samples))
 
-    @cached_property
-    def together_error(self) -> float | None:
-        """Relative error of the recorded step with all ranks replayed together; None where that is impossible."""
-        if len(self.predictions) < 2:
-            return None
-        found = self._replayed_together([p.recorded_skeletons for p in self.predictions])
-        recorded = max(p.profiled_step_ns for p in self.predictions)
-        return None if found is None or not recorded else abs(found - recorded) / recorded
-
-    @cached_property
-    def joint(self) -> Joint | None:
-        """The ranks replayed with joint collectives; None: the slowest rank sets the step."""
-        if self.together_error is None or self.together_error > REPLAY_LIMIT:
-            return None
-        return Joint.of(self.predictions, self.constants)
+    def saved(self, of_rank: Sequence[ChangedStep | None]) -> Floats | None:
+        """Return samples of what changes of each rank save [ns], of single steps as of others; see `JobPlay.saved`."""
+        found = self.play.saved(of_rank)
+        if found is None or self.basis != "one_step":
+            return found
+        return found * one_step_noise(len(found), self.idle_fraction)
 
     @cached_property
     def constants(self) -> dict[str, Constant]:
@@ -136,7 +111,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def critical_ns(self) -> float:
         """The step time [ns] without host work, kernels as fast as they may be in graphs."""
-        found = self._replayed_together([p.critical_skeletons for p in self.predictions]) if self.joint else None
+        found = self.play.once([p.critical_skeletons for p in self.predictions]) if self.play.joined else None
         if found is not None:
             return min(p.kernel_scale for p in self.predictions) * found
         return max(p.kernel_scale * p.critical_ns for p in self.predictions)
@@ -146,48 +121,12 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The shortest step that the device allows [ns]: its critical path, and what its busiest stream needs."""
         spans = [(p.span, p.steps) for p in self.predictions if p.span is not None and p.span.rows >= MIN_ROWS]
         stream = max((span.least_ns / max(1, steps) for span, steps in spans), default=0.0)
-        return max(float(median(self.behind)) * max(self.critical_ns, stream), 1.0)
+        return max(float(median(self.play.behind)) * max(self.critical_ns, stream), 1.0)
 
     @property
     def reach(self) -> float:
         """Upper bound of the speed-up by what the device must do, 95th percentile."""
-        return float(percentiles(self.base_samples, 95)) * (1 + self.spread) / self.least_ns
-
-    def _replayed_together(self, skeletons: Sequence[Sequence[CollectiveSkeleton]]) -> float | None:
-        """Return the mean step time [ns] of all ranks with these collectives; None where they do not fit together."""
-        times = together_ns(skeletons, [p.groups for p in self.predictions])
-        return None if times is None else float(times[0]) * usual(self.predictions)
-
-
-def candidates_of(job: Job) -> list[Candidate]:
-    """Return the options that every rank has."""
-    found = []
-    by_rank = [{OptionKey.of(o): o for o in p.options} for p in job.predictions]
-    for key in by_rank[0]:
-        options = [options[key] for options in by_rank if key in options]
-        if len(options) < len(by_rank):
-            continue
-        joint = job.joint.with_option(options, job.together_error or 0.0) if job.joint else None
-        if joint is not None:
-            step_ns, uncorrected_ns = job.base_samples / joint[0], joint[1]
-        else:
-            with_it = [base_of(p) / unpack(o.ratio) for p, o in zip(job.predictions, options, strict=True)]
-            step_ns = np.max(with_it, axis=0) * job.behind
-            uncorrected_ns = max(o.uncorrected_ns for o in options)
-        if job.basis == "one_step":
-            step_ns = step_ns * one_step_noise(len(step_ns), job.idle_fraction)
-        # The host's share outside a region that one rank makes of the step time holds for that rank alone.
-        outside_ns = 0.0 if joint else max(o.host_outside_low_ns for o in options)
-        least_ns = max(job.least_ns, outside_ns * float(median(job.behind)))
-        found.append(Candidate(options, step_ns, job.base_samples, uncorrected_ns, least_ns))
-    return found
-
-
-def base_of(prediction: Prediction) -> Floats:
-    """Return samples of a rank's step time without the profiler [ns]."""
-    if prediction.base_samples:
-        return unpack(prediction.base_samples)
-    return np.full(SAMPLES, prediction.base_step_ns)
+        return float(percentiles(self.play.base_samples, 95)) * (1 + self.spread) / self.least_ns
 
 
 def pace_of(prediction: Prediction | None) -> float:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hpuprof.graph_mode.candidates import RegionName
 from hpuprof.graph_mode.interfaces import Situation
 from hpuprof.graph_mode.obstacles import OPTIMIZER
+from hpuprof.graph_mode.region_names import RegionName
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.prediction import Prediction
 from hpuprof.model.tables import FileRow, ModuleRow

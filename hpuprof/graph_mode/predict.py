@@ -19,8 +19,8 @@ from hpuprof.analysis.modules import BackwardWindows, ModuleCalls
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.families import FAMILIES
 from hpuprof.graph_mode.bounds import span_of
-from hpuprof.graph_mode.candidates import OptionKey
 from hpuprof.graph_mode.operator_regions import regions_without_links
+from hpuprof.graph_mode.region_names import OptionKey
 from hpuprof.graph_mode.regions import LoopParts, accumulates, launch_regions, loop_parts
 from hpuprof.model.arrays import Floats, median
 from hpuprof.model.intervals import measure, union_of

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from hpuprof.families.family import NO_GRAPHS
 from hpuprof.families.graph_apis import HPU_EAGER, HPU_LAZY
-from hpuprof.graph_mode.candidates import RegionName
 from hpuprof.graph_mode.interfaces import Situation
+from hpuprof.graph_mode.region_names import RegionName
 
 _INSTANCE = re.compile(r"([A-Za-z_]\w*?)_(\d+)")
 _LAZY_COLLECTIVES = "# before starting Python: PT_HPU_ENABLE_LAZY_COLLECTIVES=true"

@@ -13,9 +13,9 @@ from hpuprof.analysis.window import ONCE
 from hpuprof.families import FAMILIES
 from hpuprof.graph_mode import verdict_words as words
 from hpuprof.graph_mode.bounds import GAIN, LOSS, MIN_ROWS, Evidence
-from hpuprof.graph_mode.candidates import Candidate, RegionName, no_part_beats_its_whole
+from hpuprof.graph_mode.graph_prices import GraphPrice, no_part_beats_its_whole, prices_of
 from hpuprof.graph_mode.interfaces import api_name, note_for
-from hpuprof.graph_mode.job import MIN_STEPS, Job, candidates_of
+from hpuprof.graph_mode.job import MIN_STEPS, Job
 from hpuprof.graph_mode.obstacles_by_region import ObstacleStatus, blockers, memory_held, situation_of
 from hpuprof.graph_mode.refusals import (
     DISTURBED,
@@ -39,6 +39,7 @@ from hpuprof.graph_mode.refusals import (
     unsound,
     without_device,
 )
+from hpuprof.graph_mode.region_names import RegionName
 from hpuprof.graph_mode.snippets import code_for
 from hpuprof.model.arrays import Floats, percentiles
 from hpuprof.model.partial import RankPartial
@@ -225,7 +226,7 @@ def _unanswered(
 def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction], *, code: bool) -> Decision:
     """Choose among the options that all ranks have, and answer for the best one."""
     job = Job(main, predictions)
-    found = candidates_of(job)
+    found = prices_of(job)
     candidates = [c for c in found if c.interval() is not None]
     if not candidates:
         return Decision(_from_device_rows(NO_NUMBER if found else NOTHING_IN_COMMON, job.first, predictions))
@@ -242,26 +243,26 @@ def _judge(main: Sequence[RankPartial], predictions: Sequence[Prediction], *, co
     return Decision(answer, _best(ranked).speedup)
 
 
-def _ranked(candidates: list[Candidate]) -> list[Candidate]:
+def _ranked(candidates: list[GraphPrice]) -> list[GraphPrice]:
     """Return the candidates best first, those that need changes of the program after all others."""
     return sorted(
         candidates, key=lambda c: (c.needs_changes, _simplicity(c, _fastest_ns(candidates, c)), c.median_ns, c.key)
     )
 
 
-def _fastest_ns(candidates: list[Candidate], group: Candidate) -> float:
+def _fastest_ns(candidates: list[GraphPrice], group: GraphPrice) -> float:
     """Return the shortest step time of the candidates that need changes as much as this one [ns]."""
     return min(c.median_ns for c in candidates if c.needs_changes == group.needs_changes)
 
 
-def _best(ranked: list[Candidate]) -> Candidate:
+def _best(ranked: list[GraphPrice]) -> GraphPrice:
     """Return what to recommend: the first candidate that can be captured as it is.
 
     If that one is not sure to pay, but a candidate about as fast, or a blocked one, is: that one. A blocked one that
     gains `BLOCKED` times as much comes before either. Without waits of the step more would be gained, by less waiting.
     """
 
-    def pays(candidate: Candidate) -> bool:
+    def pays(candidate: GraphPrice) -> bool:
         return float(np.mean(candidate.speedup > GAIN)) >= SURE
 
     kept = [c for c in ranked if not c.key.drops_sync] or ranked
@@ -275,20 +276,20 @@ def _best(ranked: list[Candidate]) -> Candidate:
     return next(c for c in blocked if _worth(c) >= (1 - NEAR) * most)
 
 
-def _worth(candidate: Candidate) -> float:
+def _worth(candidate: GraphPrice) -> float:
     """Return what a candidate gains of the step time: the mean of its sure part and its median [ns]."""
     sure, middle = (float(x) for x in percentiles(candidate.base_ns - candidate.step_ns, [5.0, 50.0]))
     return (max(sure, 0.0) + middle) / 2
 
 
-def _simplicity(candidate: Candidate, fastest: float) -> int:
+def _simplicity(candidate: GraphPrice, fastest: float) -> int:
     """Rank options within 1 % of the fastest first, the simplest to use at the top."""
     if candidate.median_ns / fastest > 1 + NEAR:
         return len(_SIMPLEST)
     return _SIMPLEST.index(candidate.region.kind)
 
 
-def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *, code: bool) -> GraphMode | None:
+def _answer(job: Job, ranked: list[GraphPrice], statuses: list[ObstacleStatus], *, code: bool) -> GraphMode | None:
     """Answer with the best candidate: its gain, its evidence, its code; None where its gain is no number."""
     lead, first, best = job.lead, job.first, _best(ranked)
     ranked = [best, *(c for c in ranked if c is not best)]
@@ -317,7 +318,7 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
         probability_loss=loss,
         base=lead.base,
         base_step_ns=job.base_ns,
-        base_range_ns=interval(job.of_other_runs(job.base_samples)) if lead.base == "profiled" else None,
+        base_range_ns=interval(job.of_other_runs(job.play.base_samples)) if lead.base == "profiled" else None,
         settled=lead.settled,
         overhead=lead.overhead,
         overhead_source=lead.overhead_source,
@@ -328,13 +329,13 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
         method=lead.method,
         replay_error=max((p.replay_error for p in job.predictions if p.replay_error is not None), default=None),
         unexplained=max(p.unexplained for p in job.predictions) if lead.method == "replay" else None,
-        together_error=job.together_error if job.joint else None,
+        together_error=job.play.together_error if job.play.joined else None,
         region=best.key.region,
         api=chosen.api,
         options=[row for c in ranked[:KEEP_OPTIONS] if (row := _option_row(job, c, ranked, statuses))],
         evidence=[
             *words.evidence(lead, best.lead, job.base_ns),
-            *words.how_joined(job.predictions, job.together_error, together=job.joint is not None),
+            *words.how_joined(job.predictions, job.play.together_error, together=job.play.joined),
             *words.out_of_reach(best, ranked),
             *words.below_busy(lead, best.median_ns),
         ],
@@ -349,7 +350,9 @@ def _answer(job: Job, ranked: list[Candidate], statuses: list[ObstacleStatus], *
     )
 
 
-def _option_row(job: Job, c: Candidate, ranked: list[Candidate], statuses: list[ObstacleStatus]) -> GraphOption | None:
+def _option_row(
+    job: Job, c: GraphPrice, ranked: list[GraphPrice], statuses: list[ObstacleStatus]
+) -> GraphOption | None:
     """Return a candidate as a row of the report; None where its gain is no number."""
     speedup, step_time = c.interval(), interval(job.of_other_runs(c.step_ns))
     if speedup is None or step_time is None:
@@ -376,7 +379,7 @@ def _option_row(job: Job, c: Candidate, ranked: list[Candidate], statuses: list[
     )
 
 
-def _code(job: Job, best: Candidate, statuses: list[ObstacleStatus]) -> str:
+def _code(job: Job, best: GraphPrice, statuses: list[ObstacleStatus]) -> str:
     """Return the code to type for a candidate."""
     situation = situation_of(job.first, statuses, job.lead, best.region)
     return code_for(situation, best.region, asynchronous=best.key.asynchronous)

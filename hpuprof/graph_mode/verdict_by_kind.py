@@ -32,11 +32,17 @@ class ByKind(msgspec.Struct, frozen=True, eq=False):
     disagree: str = ""  # what the recordings call typical, where they differ
 
 
-def decide_by_kind(main: Sequence[RankPartial]) -> ByKind:
-    """Decide for each kind of step of the chosen recordings; the answer is that of the first recording's used kind."""
-    ranks = [_Kinds(part) for part in main]
-    if not ranks or not all(rank.names for rank in ranks):
-        return ByKind(decide(main).answer, [{} for _ in main])
+def decide_by_kind(main: Sequence[RankPartial], played: Sequence[RankPartial]) -> ByKind:
+    """Decide for each kind of step of the chosen recordings.
+
+    Args:
+        main: the chosen recordings.
+        played: those of them that are played together, one of each rank; the answer is that of the first one's used
+            kind.
+    """
+    if not played or not all(part.step_kinds for part in main):
+        return ByKind(decide(played).answer, [{} for _ in main])
+    every, ranks = [_Kinds(part) for part in main], [_Kinds(part) for part in played]
     lead = ranks[0]
     decided: dict[KindKey, Decision] = {lead.used: decide([rank.of_kind(lead.used) or rank.part for rank in ranks])}
     for key, name in lead.names.items():
@@ -49,10 +55,10 @@ def decide_by_kind(main: Sequence[RankPartial]) -> ByKind:
     )
     if mix is not None and fraction is not None:
         answer = msgspec.structs.replace(answer, sentence=f"{answer.sentence} {together(answer.kind, mix, fraction)}")
-    differ = sorted({rank.names[rank.used] for rank in ranks if rank.used != lead.used})
+    differ = sorted({rank.names[rank.used] for rank in every if rank.used != lead.used})
     return ByKind(
         answer,
-        [{rank.names[key]: d.answer for key, d in decided.items() if key in rank.names} for rank in ranks],
+        [{rank.names[key]: d.answer for key, d in decided.items() if key in rank.names} for rank in every],
         f"the first one's are of {lead.names[lead.used]}, others' of {', '.join(differ)}" if differ else "",
     )
 

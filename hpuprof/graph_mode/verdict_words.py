@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpuprof.graph_mode.bounds import COLD_CALLS, GAIN, LIKELY, LOSS, Evidence
-from hpuprof.graph_mode.candidates import Candidate, RegionName
+from hpuprof.graph_mode.graph_prices import GraphPrice
 from hpuprof.graph_mode.refusals import LONGER, STEP_TIME, Refusal
+from hpuprof.graph_mode.region_names import RegionName
 from hpuprof.model.arrays import median
 from hpuprof.model.durations import duration
 from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction, Verdict
@@ -89,7 +90,7 @@ def below_busy(lead: Prediction, step_ns: float) -> list[str]:
     return [f"the best option takes less than the device was busy: {why[0].lower()}{why[1:-1]}"]
 
 
-def out_of_reach(best: Candidate, ranked: list[Candidate]) -> list[str]:
+def out_of_reach(best: GraphPrice, ranked: list[GraphPrice]) -> list[str]:
     """Say what removing obstacles would gain, where that is a tenth more than what is available now."""
     blocked = [(float(median(c.speedup)), c) for c in ranked if c.blocked_by and not c.key.drops_sync]
     speedup, other = max(blocked, key=lambda found: found[0], default=(0.0, best))

@@ -29,14 +29,12 @@ BY_OTHERS = ("graphs",)
 """Fixes that all ranks together have a price for already: graph mode's verdict."""
 
 
-def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) -> RankFixes | None:
-    """Return the fixes of a rank; None where its steps have no collectives in which it meets others.
+def rank_fixes(situation: Situation, family: str, wished: Sequence[str] = ()) -> RankFixes:
+    """Return the fixes of a rank.
 
     `wished`: names of fixes to make, none: all of them.
     """
     model = situation.model
-    if not model.collectives.chosen:
-        return None
     models = remembering(model)
     rows, alone, found, chosen = [], list[ChangedStep](), list[Made](), list[Made]()
     for remedy, change in _widest(situation):

@@ -16,7 +16,7 @@ from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.user_frames import UserFrames
 from hpuprof.efficiency.utilization import Utilization
-from hpuprof.graph_mode.candidates import OptionKey
+from hpuprof.graph_mode.region_names import OptionKey
 from hpuprof.graph_mode.verdict import Decision
 from hpuprof.model.arrays import Floats, Ints, Mask
 from hpuprof.model.collective_calls import Calls

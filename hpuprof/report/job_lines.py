@@ -16,13 +16,20 @@ from hpuprof.graph_mode.verdict import SURE, WORTH_TRYING
 from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.planning.greedy import MOST, SHOWN, WORTH, columns
-from hpuprof.planning.job_prices import Graphed, JobPrices
+from hpuprof.planning.job_prices import Graphed, JobPrice, JobPrices
 from hpuprof.planning.rank_fixes import LARGEST
 from hpuprof.planning.remedies import BY_NAME
 from hpuprof.planning.remedies.graphs import clearing, place_of
 from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort, weight_of, worth
 
 GRAPHS = "graphs"
+NOT_JOINED = (
+    "not_joined",
+    "the ranks cannot be replayed together, and one that waits for others does not show what it saves",
+)
+"""Why a place of a rank that is not the slowest one is unknown, where ranks do not meet."""
+_OCCURRENCE = ("start_ns", "dur_ns")
+"""Columns of a row that are recorded times, and no parts of a step."""
 _READS, _OPTIMIZER = ("read_backs", "synchronisation"), ("fused_optimizer", "parameter_groups")
 
 
@@ -31,7 +38,7 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
 
     Args:
         prices: what fixes save of it.
-        rows: the plan of its first rank, in steps of the job: what else has a price there, and what has none.
+        rows: the plan of its first rank: what else has a price there, and what has none.
         graph: graph mode's answer for all ranks.
     """
     now = prices.now
@@ -44,7 +51,9 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
         found.append(replace(_graphs(graph, graph.step_time_ns), **before))
     known = {row.remedy for row in found} | {GRAPHS}
     # Fixes that change in which collectives ranks meet are played on the first rank alone.
-    found += [_open(row) for row in rows if row.remedy not in known and row.alone_ns is not None]
+    alone = next((row.before_ns for row in rows if row.before_ns and (row.order or 1) == 1), now)
+    priced = [row for row in rows if row.remedy not in known and row.alone_ns is not None]
+    found += [_in_proportion(row, now / alone) for row in priced]
     known |= {row.remedy for row in found}
     wished = prices.wished
     left = [row for row in found if (row.alone_high_ns or 0.0) > SHOWN * now or row.remedy in wished]
@@ -54,17 +63,17 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
         clears = clearing(graph.options[0]) if graph.options else ()
         lines = _chosen(left, now, prices.apart, blocked=graph.verdict == "not yet", clears=clears)
     as_graphs = _as_graphs(prices, graph)
-    priced = list(_priced(lines, prices, as_graphs))
-    while not wished and (small := {row.remedy for row in priced[1:] if (row.gain_ns or 0.0) < WORTH * now}):
+    done = list(_priced(lines, prices, as_graphs))
+    while not wished and (small := {row.remedy for row in done[1:] if (row.gain_ns or 0.0) < WORTH * now}):
         lines = [row for row in lines if row.remedy not in small]
-        priced = list(_priced(lines, prices, as_graphs))
+        done = list(_priced(lines, prices, as_graphs))
     rest = [row for row in left if row not in lines]
     reason = "not_chosen" if wished else "adds_nothing" if lines else "may_lose"
     return [
-        *priced,
+        *done,
         *(replace(row, reason=reason if wished or _much(row, now) else "adds_nothing") for row in rest),
         *(row for row in rows if row.remedy not in known),
-        *(_nowhere(row) for row in found if row not in left),
+        *(_nowhere(prices.alone[row.remedy], joined=prices.joined) for row in found if row not in left),
     ]
 
 
@@ -233,13 +242,19 @@ def _alone(row: PlanRow) -> Interval:
     return Interval(low=low, median=middle, high=high)
 
 
-def _open(row: PlanRow) -> PlanRow:
-    """Return a row without its place in another plan."""
+def _in_proportion(row: PlanRow, factor: float) -> PlanRow:
+    """Return a row without its place in a rank's plan, its times as parts of a step so many times as long."""
     unknown = dict.fromkeys(f"{of}{end}_ns" for of in ("after", "gain") for end in ("_low", "", "_high"))
-    return replace(row, order=None, then="", reason="", after=[], **unknown)
+    times = {n: getattr(row, n) for n in row.__struct_fields__ if n.endswith("_ns") and n not in _OCCURRENCE}
+    known = {name: ns * factor for name, ns in times.items() if ns is not None} | unknown
+    return replace(row, order=None, then="", reason="", after=[], **known)
 
 
-def _nowhere(row: PlanRow) -> PlanRow:
-    """Return the row of a fix that saves nothing of the job."""
+def _nowhere(price: JobPrice, *, joined: bool) -> PlanRow:
+    """Return the row of a fix that saves nothing of the job, as far as that is known."""
+    row = price.row
+    if not joined and price.most > 0.0:
+        reason, why = NOT_JOINED
+        return replace(row, reason=reason, why=why, needs="more whole steps of all ranks", ceiling_ns=price.most)
     reason, why = NO_PLACE
     return PlanRow(order=None, remedy=row.remedy, title=row.title, where="", reason=reason, why=why, proof=row.proof)

@@ -11,18 +11,17 @@ from hpuprof.analysis.bound import EXPOSED_COMMUNICATION
 from hpuprof.analysis.step_groups import LOADING
 from hpuprof.analysis.window import ONCE
 from hpuprof.graph_mode.job import pace_of
-from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.plan_rows import refused
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.greedy import columns
 from hpuprof.planning.job_prices import JobPrices
-from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort
+from hpuprof.planning.remedy import Effort
 from hpuprof.ranks.matching import ranges
 from hpuprof.ranks.prices import DivisionPrice
 from hpuprof.ranks.rank_tables import AcrossRanks, Main
-from hpuprof.report.job_lines import first_line, gained_by_graphs, lines_of, next_line, value_of
+from hpuprof.report.job_lines import first_line, lines_of, next_line
 from hpuprof.report.model import Finding
 from hpuprof.report.pause_lines import shifted, with_pauses
 from hpuprof.report.pauses import PAUSES, Pause, find_pauses
@@ -33,11 +32,8 @@ BALANCE = "balance"
 HELD_UP, BUBBLES = "HP230", "HP235"
 """The findings that name who holds the others up, and that stages wait for each other."""
 NOTHING = Interval(low=0.0, median=0.0, high=0.0)
-ONE_RANK, NOT_JOINED = "one_rank", "not_joined"
-_HIDDEN = "the ranks cannot be replayed together, and one that waits for others does not show what it saves"
+ONE_RANK = "one_rank"
 _TITLE = "Let all ranks keep pace"
-_OCCURRENCE = ("start_ns", "dur_ns")
-"""Columns of a row that are recorded times, and no parts of a step."""
 AS_LONG = 0.9
 """A step of at least this share of the time in which late workers deliver its batches holds waits; by judgment."""
 LEAST = 0.01
@@ -46,6 +42,7 @@ LEAST = 0.01
 
 def plan_of(
     main: Main,
+    played: Main,
     graph: GraphMode,
     across: AcrossRanks,
     findings: Sequence[Finding],
@@ -54,23 +51,22 @@ def plan_of(
     """Return the plan of the chosen recordings; steps of ranks that wait for another are replayed with that waiting.
 
     Args:
-        main: the chosen recordings, first the one that leads.
+        main: the chosen recordings.
+        played: those of them that are played together, one of each rank, first the one that leads.
         graph: graph mode's answer for all of them.
         across: who holds the others up, and stages or experts whose work could be divided evenly.
         findings: what was found in them; what is an effect of a change is listed under it.
         logged: pauses that logs of steps show; they count where the recordings hold none.
     """
-    if not main or main[0][1].plan is None:
+    if not played or played[0][1].plan is None:
         return []
-    lead, part = main[0]
+    lead, part = played[0]
     rows = list(part.plan or ())
-    prices = None if refused(rows) else JobPrices.of([part for _, part in main])
-    if len(main) > 1:
-        rows = _in_steps_of_the_job(rows, part, graph.base_step_ns)
-        rows = _with_hidden(_of_all_ranks(rows, graph), main) if prices is None else lines_of(prices, rows, graph)
-        rows = _naming_who_waits(rows, main)
+    prices = None if refused(rows) or len(played) < 2 else JobPrices.of(played)
+    if prices is not None:
+        rows = _naming_who_waits(lines_of(prices, rows, graph), main)
     if not refused(rows):
-        rows = _with_other_ranks(rows, _other_ranks(len(main), part, graph))
+        rows = _with_other_ranks(rows, _other_ranks(len(played), part, graph))
     now = _now_ns(part, graph) if prices is None else prices.now
     named, divided = across.named, across.divided
     held = across.cost or NOTHING
@@ -90,7 +86,8 @@ def plan_of(
         held_ns = _held_by_workers(main, pauses, now)
         rows, now = [shifted(row, -held_ns) for row in rows], now - held_ns
         rows = with_pauses(rows, now, pauses, len({row.rank for row, _ in main}))
-    return [msgspec.structs.replace(row, **lead.who) for row in _with_effects(rows, findings)]
+    rows = list(_with_effects(rows, findings))
+    return [row if row.rank >= 0 else msgspec.structs.replace(row, **lead.who) for row in rows]
 
 
 def _waiting(main: Main) -> list[int]:
@@ -190,83 +187,11 @@ def _other_ranks(recorded: int, part: RankPartial, graph: GraphMode) -> list[Pla
     return [row]
 
 
-def _in_steps_of_the_job(rows: list[PlanRow], part: RankPartial, now: float | None) -> list[PlanRow]:
-    """Return the rows of one rank with their shares of a step as parts of the job's, which may be longer or shorter."""
-    alone = next((row.before_ns for row in rows if row.order == 1), None)
-    if alone is None and part.prediction is not None:
-        alone = part.prediction.base_step_ns
-    return [_scaled(row, now / alone) for row in rows] if now and alone else rows
-
-
-def _scaled(row: PlanRow, factor: float) -> PlanRow:
-    times = {n: getattr(row, n) for n in row.__struct_fields__ if n.endswith("_ns") and n not in _OCCURRENCE}
-    return msgspec.structs.replace(row, **{name: t * factor for name, t in times.items() if t is not None})
-
-
 def _with_other_ranks(rows: list[PlanRow], unrecorded: list[PlanRow]) -> list[PlanRow]:
     """Return the rows of a plan and of what other ranks leave open, which comes first where it may be more."""
     first = next((row for row in rows if row.order == 1), None)
     more = any((row.ceiling_ns or 0.0) > (first.gain_high_ns or 0.0) for row in unrecorded) if first else False
     return [*(map(_open, rows) if more else rows), *unrecorded]
-
-
-def _with_hidden(rows: Sequence[PlanRow], main: Main) -> list[PlanRow]:
-    """Return rows of the first rank, unknown where some rank has a place: waits for others may hide what it saves."""
-    found = {row.remedy for _, part in main if part.fixes is not None for row in part.fixes.rows}
-    unknown = {"reason": NOT_JOINED, "why": _HIDDEN, "needs": "more whole steps of all ranks"}
-    return [
-        msgspec.structs.replace(row, **unknown) if row.remedy in found and row.reason == NO_PLACE[0] else row
-        for row in rows
-    ]
-
-
-def _of_all_ranks(rows: list[PlanRow], graph: GraphMode) -> list[PlanRow]:
-    """Let graphs gain what they gain for all ranks together; without such a gain they are no part of the plan."""
-    at = next((i for i, row in enumerate(rows) if row.remedy == "graphs" and row.alone_ns is not None), None)
-    if at is None:
-        return rows
-    then, now = graph.step_time_ns, graph.base_step_ns
-    if graph.verdict not in WORTH_TRYING or then is None or now is None:
-        left = [*rows[:at], *(_open(row) for row in rows[at + 1 :])]
-        return left if rows[at].order != 1 else _with_best_alone(left, rows[at].before_ns or 0.0, graph.base_range_ns)
-    gained = gained_by_graphs(graph, now, then)
-    where = f"{graph.region}, with {graph.api}"
-    joint = msgspec.structs.replace(rows[at], where=where, **columns("alone", gained))
-    if joint.order == 1 and gained.low < LOSS * now:  # what may lose does not come first
-        others = [*rows[:at], *map(_open, rows[at + 1 :])]
-        found = _with_best_alone(others, now, graph.base_range_ns)
-        if found is not others:
-            return [*found, _open(joint)]
-    rest = rows[at + 1 :]
-    if joint.order == 1:
-        rest = _after(rest, then, joint.after_ns)
-        joint = msgspec.structs.replace(first_line(joint, now, gained, graph.base_range_ns), **columns("after", then))
-    return [*rows[:at], joint, *rest]
-
-
-def _after(rows: Sequence[PlanRow], begin: Interval, alone: float | None) -> list[PlanRow]:
-    """Return the rows with those of the plan as parts of another step time than `alone`, the first one's before."""
-    found = [_scaled(row, begin.median / alone) if row.order and alone else row for row in rows]
-    known = columns("before", begin)
-    return [msgspec.structs.replace(row, **known) if row.order == 2 else row for row in found]
-
-
-def _with_best_alone(rows: list[PlanRow], now: float, known: Interval | None = None) -> list[PlanRow]:
-    """Put the change first that is worth most alone: its price holds whatever was first before."""
-    at = max(range(len(rows)), key=lambda i: value_of(rows[i]), default=None)
-    if at is None or (rows[at].alone_ns or 0.0) < LEAST * now:
-        return rows
-    best = rows[at]
-    gained = _known(best.alone_low_ns, best.alone_ns, best.alone_high_ns)
-    first = first_line(msgspec.structs.replace(best, reason=""), now, gained, known)
-    # What a change gives after another one must be recorded anew.
-    return [
-        first,
-        *(
-            row if row.alone_ns is None else msgspec.structs.replace(row, reason="record_again")
-            for row in [*rows[:at], *rows[at + 1 :]]
-        ),
-    ]
 
 
 def _open(row: PlanRow) -> PlanRow:

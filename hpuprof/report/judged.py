@@ -71,12 +71,13 @@ class Judged(msgspec.Struct, frozen=True, eq=False):
             manifest=None if isinstance(clock, str) else clock,
         )
         bound = used.bound(across.verdict.wait_fraction or 0.0)
-        by_kind = decide_by_kind(used.parts)
+        played = _played(main)
+        by_kind = decide_by_kind(used.parts, [part for _, part in played])
         metrics = build_metrics(used, across, population)
         context = _context(main, used, across, metrics)
         findings = _findings(context, of_file)
         held_up = culprits(context, findings)
-        plan = plan_of(main, by_kind.answer, across, findings, logged)
+        plan = plan_of(main, played, by_kind.answer, across, findings, logged)
         graph_mode = of_typical_steps(by_kind.answer, plan)
         counted = counted_ns(plan, graph_mode)
         return cls(
@@ -92,6 +93,21 @@ class Judged(msgspec.Struct, frozen=True, eq=False):
             headline=headline(bound, context, population["both"], held_up, plan, graph_mode),
             windows=windows,
         )
+
+
+def _played(main: Main) -> Main:
+    """Return the recordings by which changes are priced: of each rank that of the window with most steady time.
+
+    A window in which steps of some rank cannot be played comes last.
+    """
+    times: dict[str, int] = defaultdict(int)
+    unknown: set[str] = set()
+    for row, part in main:
+        times[row.window] += sum(step.wall_ns for step in part.steps if step.steady)
+        if part.prediction is None or part.prediction.method == "none":
+            unknown.add(row.window)
+    window = max(sorted(times, key=natural), key=lambda name: (name not in unknown, times[name]), default="")
+    return [(row, part) for row, part in main if row.window == window]
 
 
 def _context(main: Main, used: SteadySteps, across: AcrossRanks, metrics: Sequence[Metric]) -> Context:

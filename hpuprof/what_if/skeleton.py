@@ -123,6 +123,13 @@ def _reduced(schedule: Schedule, of: Collectives, step: int, sample: Sample, *, 
     )
 
 
+def without_collectives(step_ns: Floats) -> CollectiveSkeleton:
+    """Return a step of a rank that runs by itself: when it ends, by sample [ns]."""
+    return CollectiveSkeleton(
+        free=step_ns.astype("<f4").tobytes(), later=b"", earlier=b"", after=b"", transfer=b"", order=b""
+    )
+
+
 def _needed(after: Floats) -> tuple[Ints, Ints]:
     """Return the entries (k, j) that no path over one of the collectives before k gives already, in any sample."""
     keep: Mask = np.any(after > NEVER, axis=2)

@@ -23,7 +23,7 @@ from hpuprof.what_if.constants import PROFILER_ROWS, draw, kernel_scales, least_
 from hpuprof.what_if.joint_points import joint_points, path_points
 from hpuprof.what_if.play import Pace, Sample, pace
 from hpuprof.what_if.schedule import MAIN, Schedule, Wait
-from hpuprof.what_if.skeleton import Collectives, find_skeletons
+from hpuprof.what_if.skeleton import Collectives, find_skeletons, without_collectives
 from hpuprof.what_if.uncertainty import Drawn
 
 
@@ -158,7 +158,7 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
                 uncorrected_ns=float(times[-1].mean()),
                 host_outside_ns=played.host_per_step(corrected),
                 host_outside_low_ns=played.host_per_step(corrected, 5),
-                skeletons=self._at_joint_points(schedule) if joint else [],
+                skeletons=self._at_joint_points(schedule) if joint and self.collectives.chosen else [],
             )
 
     def launching(
@@ -209,7 +209,9 @@ class StepModel(msgspec.Struct, frozen=True, eq=False, dict=True, metaclass=_Abs
 
     def _reduced(self, schedule: Schedule, settings: tuple[Drawn, Sample]) -> list[CollectiveSkeleton]:
         points, sample = settings
-        return find_skeletons(schedule, self.collectives, self._less_certain(schedule, sample, points.outside))
+        mine = self._less_certain(schedule, sample, points.outside)
+        found = find_skeletons(schedule, self.collectives, mine)
+        return found or [without_collectives(pace(schedule, mine).step_times.mean(axis=1))]
 
     @cached_property
     def _joint(self) -> tuple[Drawn, Sample]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builder import TraceBuilder
@@ -15,6 +16,7 @@ from hpuprof.render.html import to_html
 from hpuprof.render.markdown import to_markdown
 from hpuprof.render.notebook import report_html
 from hpuprof.render.text import to_text
+from hpuprof.report.judged import _played
 
 
 def recording(folder: Path, stamp: int, step: int, window: str, kind: str, rank: int = 0) -> None:
@@ -71,6 +73,23 @@ def test_what_is_said_of_a_window_is_what_is_said_of_it_alone(tmp_path: Path):
     assert compared.change("step_time_p50").delta == 0
     assert "B is windows 0, 2; other work, not compared: window 1." in compared.cautions
     assert evaluate(parse_gates(["step_time_p90 > 120us"], changes=False), both)[0].outcome == "passed"
+
+
+def test_changes_are_priced_by_the_window_with_most_time_that_can_be_played():
+    def part(method: str | None, *walls: int) -> SimpleNamespace:
+        steps = [SimpleNamespace(wall_ns=wall, steady=wall < 500) for wall in walls]
+        return SimpleNamespace(steps=steps, prediction=method and SimpleNamespace(method=method))
+
+    def played(*of: tuple[int, str, SimpleNamespace]) -> list[tuple[int, str]]:
+        found = _played([(SimpleNamespace(rank=rank, window=window), one) for rank, window, one in of])
+        return [(row.rank, row.window) for row, _ in found]
+
+    short, long, lost = part("replay", 100, 900), part("replay", 100, 100), part("none", 100, 100, 100)
+    assert played((0, "0", short), (0, "10", long), (1, "0", short), (1, "10", long)) == [(0, "10"), (1, "10")]
+    assert played((0, "0", short), (0, "1", lost), (0, "2", part(None, 400))) == [(0, "0")]
+    assert played((0, "10", short), (0, "2", short), (0, "3", lost)) == [(0, "2")]
+    assert played((0, "2", part("none", 7)), (0, "3", lost)) == [(0, "3")]
+    assert played() == []
 
 
 def test_windows_judged_together_are_alike_each_with_each(tmp_path: Path):

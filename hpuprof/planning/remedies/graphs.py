@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hpuprof.graph_mode.candidates import OptionKey
+from hpuprof.graph_mode.region_names import OptionKey
 from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.model.prediction import GraphMode, GraphOption
 from hpuprof.planning.remedy import Effort, Remedy

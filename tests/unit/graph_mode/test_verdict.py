@@ -11,9 +11,9 @@ from builder import TraceBuilder
 
 import hpuprof
 from hpuprof.errors import ConfigError
-from hpuprof.graph_mode.candidates import RegionName
 from hpuprof.graph_mode.interfaces import Situation, api_name
 from hpuprof.graph_mode.job import ONE_STEP_SPREAD
+from hpuprof.graph_mode.region_names import RegionName
 from hpuprof.graph_mode.snippets import code_for
 from hpuprof.graph_mode.verdict import decide
 from hpuprof.model.prediction import DeviceSpan, Interval, Option, Prediction

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 from builder import TraceBuilder
 from remedy_bench import Bench
 
 import hpuprof
 from hpuprof.model.plan_rows import ABSENT
-from hpuprof.model.tables import PlanRow
 from hpuprof.planning.remedies import BY_NAME, REMEDIES, lower_precision, waits
 from hpuprof.render.card import to_card
 from hpuprof.render.plan_text import to_plan
-from hpuprof.report.job_plan import _with_best_alone
 from hpuprof.report.model import Report
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -180,19 +177,6 @@ def test_exposed_communication_of_one_rank_asks_for_the_others(tmp_path):
     row = next(row for row in report.data.plan if row.reason == "one_rank")
     assert (row.remedy, row.needs, row.order) == ("keep_pace", "traces of all ranks", None)
     assert report.headline.first.startswith("First record all ranks: for 65 % of the step")
-
-
-def test_without_graphs_the_best_of_the_others_comes_first():
-    rows = [
-        PlanRow(order=None, remedy=name, title="Do", where="here", alone_ns=gain, reason="adds_nothing")
-        for name, gain in (("uploads", 90.0), ("copies", 40.0))
-    ]
-    first, other = _with_best_alone(rows[::-1], 1000.0)
-    assert (first.remedy, first.order, first.after_ns, first.reason) == ("uploads", 1, 910.0, "")
-    assert (other.order, other.reason) == (None, "record_again")
-    assert (first.gain_low_ns, first.gain_high_ns) == (90.0, 90.0), "no ends are known"
-    small = [msgspec.structs.replace(row, alone_ns=5.0) for row in rows]
-    assert _with_best_alone(small, 1000.0) == small
 
 
 def test_what_clears_the_way_for_graphs_comes_before_them(tmp_path):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import msgspec
 import pytest
 
 import hpuprof
-from hpuprof.model.plan_rows import PlanRow, RankFixes
+from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.prediction import GraphMode, GraphOption, Interval
 from hpuprof.planning.job_prices import Graphed, JobPrice, JobPrices
 from hpuprof.report.job_lines import lines_of
-from hpuprof.report.job_plan import _with_hidden
 
 EFFORTS = {"data_loading": "argument", "fused_optimizer": "argument", "read_backs": "few_lines", "lower_precision": "numerics"}  # fmt: skip
 
@@ -121,14 +118,18 @@ def test_what_saves_nothing_of_the_job_has_no_place_in_it(graph):
     assert rows["fills"].why == "none"
 
 
-def test_where_ranks_cannot_be_played_together_a_place_of_any_is_unknown():
-    """The first rank's steps show no place; one rank has one, and nothing says what it saves of the job."""
-    none = PlanRow(order=None, remedy="fills", title="", where="", per_step=None, reason="no_place", why="none")
-    rows = [none, msgspec.structs.replace(none, remedy="tf32"), row("uploads", alone_ns=3.0)]
-    here = SimpleNamespace(fixes=None)
-    there = SimpleNamespace(fixes=RankFixes([row("fills"), row("uploads")], []))
-    found = _with_hidden(rows, [(None, here), (None, there)])
-    assert [(r.remedy, r.reason) for r in found] == [("fills", "not_joined"), ("tf32", "no_place"), ("uploads", "")]
+def test_times_of_what_one_rank_alone_has_a_price_for_are_parts_of_the_jobs_step(graph):
+    """Its steps take 500 before its first line and 400 after it; those of the job 1000."""
+    own = [
+        row("uploads", alone_low_ns=90.0, alone_ns=100.0, alone_high_ns=110.0, before_ns=500.0, order=1),
+        row("buckets", alone_low_ns=30.0, alone_ns=40.0, alone_high_ns=50.0, before_ns=400.0, start_ns=7, order=2),
+    ]
+    found = {r.remedy: r for r in lines_of(job(None), own, graph)}
+    assert [(found[name].alone_ns, found[name].gain_high_ns) for name in ("uploads", "buckets")] == [
+        (200, 220),
+        (80, pytest.approx(80)),
+    ]
+    assert found["buckets"].start_ns == 7
 
 
 def test_fixes_that_are_wished_for_are_the_lines_whatever_they_save(graph):

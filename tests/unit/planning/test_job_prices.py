@@ -12,8 +12,9 @@ from builder import TraceBuilder
 from rank_traces import ALL_REDUCE, comm, header
 
 import hpuprof
+from hpuprof.graph_mode.job_play import JobPlay, left_at, steps_at
 from hpuprof.model.plan_rows import PlanRow
-from hpuprof.planning.job_prices import Graphed, JobPrices, _at, _left_at, _Played
+from hpuprof.planning.job_prices import Graphed, JobPrices, _graphed
 from hpuprof.report.model import Report
 from hpuprof.what_if.pricing import outcomes
 from hpuprof.what_if.uncertainty import SAMPLES
@@ -96,7 +97,7 @@ def test_a_fix_that_another_rank_needs_is_a_line_of_the_job(tmp_path):
     assert report.graph_mode.together_error == pytest.approx(0.0, abs=0.01)
     row = read_of(report)
     assert row.order is not None
-    assert row.where.startswith("aten::item")
+    assert (row.rank, row.where[:10]) == (1, "aten::item")
     assert row.alone_low_ns < 200_000 < row.alone_high_ns
     assert row.alone_ns == pytest.approx(200_000, rel=0.1)
 
@@ -169,42 +170,72 @@ def test_a_fix_of_both_ranks_saves_what_the_later_one_does(tmp_path):
     assert row.alone_ns == pytest.approx(300_000, rel=0.1)
 
 
-def test_a_rank_alone_has_no_fixes_of_a_job(tmp_path):
+def test_ranks_that_are_not_replayed_leave_the_others_their_prices(tmp_path):
     part = job({0: 200.0}, {})[0].reduce(tmp_path)
-    assert part.fixes is not None
-    assert JobPrices.of([part]) is None
-    assert JobPrices.of([part, SimpleNamespace(prediction=part.prediction, fixes=None)]) is None
+    first, second = (SimpleNamespace(who={"rank": rank}) for rank in (4, 7))
+    lacking = (first, SimpleNamespace(prediction=part.prediction, fixes=None))
+    alone = JobPrices.of([(second, part)])
+    assert alone.alone["read_backs"].row.rank == 7
+    assert alone.alone["read_backs"].saved.median == pytest.approx(200_000, rel=0.1)
+    assert JobPrices.of([lacking, (second, part)]).alone == alone.alone
+    assert JobPrices.of([lacking]) is None
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("cause", ["graph_mode.job_play.REPLAY_LIMIT", "what_if.skeleton.MAX_COLLECTIVES"])
+def test_where_ranks_do_not_meet_the_slowest_by_itself_sets_the_step(rank, cause, monkeypatch, tmp_path):
+    """A replay beyond its limit, as where collectives do not match, and too many collectives to reduce steps to.
+
+    Each rank holds its waits for the other, so that what one alone reads is bounded.
+    """
+    monkeypatch.setattr(f"hpuprof.{cause}", -1)
+    report = analyzed(job({rank: 200.0}, {}), tmp_path)
+    assert report.graph_mode.together_error is None
+    row = read_of(report)
+    assert (row.order, row.reason, row.alone_ns) == (None, "not_joined", None)
+    assert (row.rank, row.where[:10]) == (rank, "aten::item")
+    assert 200_000 < row.ceiling_ns < 400_000
+    both = read_of(analyzed(job({0: 200.0, 1: 200.0}, {}), tmp_path))
+    assert (both.order, both.alone_ns) == (1, pytest.approx(200_000, rel=0.15))
+    assert both.before_ns == pytest.approx(report.graph_mode.base_step_ns, rel=0.05)
 
 
 def test_a_rank_whose_change_has_one_outcome_is_played_with_it_at_all():
     one = SimpleNamespace(levels=[0.0], skeletons=[["only"]], every=[])
     three = SimpleNamespace(levels=[0.0, 0.5, 1.0], skeletons=[["best"], ["middle"], ["worst"]], every=[0.1, 0.2, 0.3])
-    assert [_at(level, one) for level in (0.0, 0.5, 1.0)] == [["only"]] * 3
-    assert [_at(level, three) for level in (0.0, 0.5, 1.0)] == [["best"], ["middle"], ["worst"]]
-    assert _at(0.5, None) == []
-    assert [_left_at(level, three) for level in (0.0, 0.5, 1.0)] == [0.1, 0.2, 0.3]
-    assert (_left_at(0.5, one), _left_at(0.5, None)) == (1.0, 1.0)
+    assert [steps_at(level, one) for level in (0.0, 0.5, 1.0)] == [["only"]] * 3
+    assert [steps_at(level, three) for level in (0.0, 0.5, 1.0)] == [["best"], ["middle"], ["worst"]]
+    assert steps_at(0.5, None) == []
+    assert [left_at(level, three) for level in (0.0, 0.5, 1.0)] == [0.1, 0.2, 0.3]
+    assert (left_at(0.5, one), left_at(0.5, None)) == (1.0, 1.0)
 
 
-def played(now: float = 1000.0) -> _Played:
+class Later(JobPlay, frozen=True, eq=False, dict=True):
     """Two ranks of which the later one sets the step; their collectives are the step time itself [ns]."""
 
-    def along(times: list[float | None], every: list[float]) -> np.ndarray | None:
-        paced = max(now * left if left < 1 else 0.0 for left in every)
+    now: float = 1000.0
+
+    @property
+    def base_samples(self) -> np.ndarray:
+        return np.full(SAMPLES, 2 * self.now)
+
+    @property
+    def _unchanged(self) -> list[float]:
+        return [self.now, self.now - 200]
+
+    def along_the_cost(self, times: list[float | None], every: Sequence[float] = ()) -> np.ndarray | None:
+        paced = max((self.now * left if left < 1 else 0.0 for left in every), default=0.0)
         return None if None in times or -1.0 in times else np.full(SAMPLES, max(*times, paced))
 
-    def waiting(ranks: list[bool]) -> np.ndarray:
+    def waiting(self, ranks: list[bool]) -> np.ndarray:
         """Workers set the pace of the first rank in the first quarter of the samples, and of the other in half."""
         return np.arange(SAMPLES) < SAMPLES * max(
             part * chosen for part, chosen in zip((0.25, 0.5), ranks, strict=True)
         )
 
-    return _Played(
-        SimpleNamespace(along_the_cost=along, waiting=waiting),
-        [now, now - 200],
-        np.full(SAMPLES, 2 * now),
-        np.full(SAMPLES, now),
-    )
+
+def played() -> JobPlay:
+    return Later([], {})
 
 
 def step(every: Sequence[float] = (), **at: float) -> SimpleNamespace:
@@ -300,8 +331,7 @@ def fixes_of(captured: str, *graphed: tuple[list[str], float | None], together: 
 
 
 def graphed(*fixes: SimpleNamespace) -> Graphed | None:
-    nothing = np.zeros(3)
-    return _Played(Meeting(), [], nothing, nothing).graphed(fixes)
+    return _graphed(Meeting(), fixes)
 
 
 FIRST = fixes_of("step", ([], 400), (["a"], 200), (["b"], 300), (["a", "b"], 100), together=["a", "b"])

@@ -15,7 +15,7 @@ from hpuprof.analysis.step_groups import LOADING
 from hpuprof.cli.main import cli
 from hpuprof.errors import ConfigError
 from hpuprof.graph_mode.verdict import decide
-from hpuprof.model.prediction import GraphMode, Interval
+from hpuprof.model.prediction import Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS, Priced, _least_doubtful, _sparing_the_host
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
@@ -23,7 +23,6 @@ from hpuprof.report.answering import first_sentence
 from hpuprof.report.job_plan import (
     _held_by_workers,
     _keeping_pace,
-    _of_all_ranks,
     _saved,
     _with_even_ranks,
     _with_other_ranks,
@@ -345,32 +344,6 @@ def test_ranks_that_may_be_waited_for_come_before_what_saves_less(waiting, first
     rows = _with_other_ranks([found], [missing])
     assert [row.alone_ns for row in rows] == [50.0, 0.0]
     assert first_sentence(rows).startswith(first)
-
-
-def test_graphs_that_do_not_pay_on_all_ranks_are_no_part_of_the_plan():
-    graph = hpuprof.analyze("sample_traces/cpu_1_rank", cache="off").graph_mode
-    assert graph.verdict == "no"
-    rows = [line(1, "data_loading", 200.0), line(2, "graphs", 100.0), line(3, "uploads", 50.0)]
-    left = _of_all_ranks(rows, graph)
-    assert [(row.remedy, row.order) for row in left] == [("data_loading", 1), ("uploads", None)]
-    assert isinstance(graph, GraphMode)
-
-
-def test_lines_after_graphs_of_all_ranks_go_on_from_their_step_time():
-    graph = msgspec.structs.replace(
-        hpuprof.analyze("sample_traces/cpu_1_rank", cache="off").graph_mode,
-        verdict="yes",
-        base_step_ns=2000.0,
-        step_time_ns=Interval(low=1400.0, median=1500.0, high=1600.0),
-    )
-    second = msgspec.structs.replace(line(2, "uploads", 80.0), before_ns=800.0, after_ns=720.0)
-    rows = _of_all_ranks([line(1, "graphs", 200.0), second, line(None, "copies", 40.0)], graph)
-    assert [(row.before_ns, row.after_ns, row.gain_ns) for row in rows[:2]] == [
-        (2000.0, 1500.0, 500.0),
-        (1500.0, 1350.0, 150.0),
-    ]
-    assert (rows[1].before_low_ns, rows[1].before_high_ns) == (1400.0, 1600.0)
-    assert rows[2].alone_ns == 40.0
 
 
 def test_what_hides_behind_the_first_change_is_priced_after_it(tmp_path):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hpuprof.graph_mode.candidates import OptionKey
+from hpuprof.graph_mode.region_names import OptionKey
 from hpuprof.planning import rank_fixes as module
 from hpuprof.planning.rank_fixes import rank_fixes
 from hpuprof.planning.remedy import Effort, Remedy
@@ -140,8 +140,8 @@ def test_work_that_would_wait_for_itself_is_no_fix(fixes):
     assert found.together.names == ["c"]
 
 
-def test_a_rank_that_meets_no_others_has_none(fixes):
-    assert fixes(remedy("a", change("a")), collectives=0) is None
+def test_a_rank_that_meets_no_others_has_fixes_too(fixes):
+    assert [row.remedy for row in fixes(remedy("a", change("a")), collectives=0).rows] == ["a"]
 
 
 def test_steps_as_graphs_are_made_with_no_fix_with_each_and_with_all_at_once(fixes):

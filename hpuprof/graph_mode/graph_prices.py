@@ -1,37 +1,22 @@
-"""Candidates for a verdict: a region captured in one way on all ranks, with samples of the resulting step time."""
+"""What graphs give: each region that every rank can capture, in each way, with samples of the step time with it.
+
+A recording alone and a job of many ranks are priced here by the same play, and plan and verdict read it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hpuprof.graph_mode.job import Job, one_step_noise
+from hpuprof.graph_mode.region_names import OptionKey, RegionName
 from hpuprof.model.arrays import Floats, median, percentiles
 from hpuprof.model.prediction import Interval, Option
 from hpuprof.what_if.uncertainty import interval
-
-
-class RegionName(Struct, frozen=True):
-    """A region as tables name it."""
-
-    kind: str  # step, forward+backward, model, modules, module or optimizer
-    module: str | None = None  # the name of a single module
-
-    @classmethod
-    def of(cls, region: str) -> RegionName:
-        """Parse the form used in tables: a kind, or `module:NAME`."""
-        kind, colon, module = region.partition(":")
-        return cls(kind, module if colon else None)
-
-    @property
-    def wraps_modules(self) -> bool:
-        """Whether modules are captured, forward and backward separately."""
-        return self.kind in ("model", "modules", "module")
-
 
 CUT = 1e-6
 """Share of the bound within which a sample was cut at it."""
@@ -45,21 +30,8 @@ _WHOLES = {
 """Regions that hold each region."""
 
 
-class OptionKey(NamedTuple):
-    """Identifies the same option on different ranks."""
-
-    region: str
-    drops_sync: bool
-    asynchronous: bool
-
-    @classmethod
-    def of(cls, option: Option) -> OptionKey:
-        """Return the key of one rank's option."""
-        return cls(option.region, option.drops_sync, option.asynchronous)
-
-
-class Candidate(Struct, frozen=True, eq=False, dict=True):
-    """An option that every rank has. Samples are aligned across candidates."""
+class GraphPrice(Struct, frozen=True, eq=False, dict=True):
+    """A region captured in one way on all ranks, priced. Samples are aligned across regions and ways."""
 
     options: list[Option]  # one per rank, the leading rank first
     step_ns: Floats  # samples of the step time with it
@@ -110,17 +82,35 @@ class Candidate(Struct, frozen=True, eq=False, dict=True):
         found, cut = interval(self.speedup), np.mean(self.speedup >= self.reach * (1 - CUT)) >= 0.5
         return found and replace(found, at_most=bool(cut))
 
-    def no_faster(self, spread: float) -> Candidate:
+    def no_faster(self, spread: float) -> GraphPrice:
         """Return it with step times of at least `least_ns`; `spread`: by what share the step time now may be longer."""
         reach = self.base_ns * (1 + spread) / self.least_ns
         return replace(self, step_ns=np.maximum(self.step_ns, self.base_ns / reach), reach=reach)
 
 
-def no_part_beats_its_whole(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates, each at best as fast as those that capture more in the same way, sample by sample."""
+def prices_of(job: Job) -> list[GraphPrice]:
+    """Price the regions and ways that every rank has."""
+    found = []
+    by_rank = [{OptionKey.of(o): o for o in p.options} for p in job.predictions]
+    for key in by_rank[0]:
+        options = [options[key] for options in by_rank if key in options]
+        if len(options) < len(by_rank):
+            continue
+        step_ns, uncorrected_ns = job.play.with_graphs(options)
+        if job.basis == "one_step":
+            step_ns = step_ns * one_step_noise(len(step_ns), job.idle_fraction)
+        # The host's share outside a region that one rank makes of the step time holds for that rank alone.
+        outside_ns = 0.0 if job.play.joined else max(o.host_outside_low_ns for o in options)
+        least_ns = max(job.least_ns, outside_ns * float(median(job.play.behind)))
+        found.append(GraphPrice(options, step_ns, job.play.base_samples, uncorrected_ns, least_ns))
+    return found
+
+
+def no_part_beats_its_whole(prices: Sequence[GraphPrice]) -> list[GraphPrice]:
+    """Return the prices, each at best as fast as those that capture more in the same way, sample by sample."""
     out = []
-    for part in candidates:
-        wholes = [c.step_ns for c in candidates if _within(part.key, c.key)]
+    for part in prices:
+        wholes = [c.step_ns for c in prices if _within(part.key, c.key)]
         out.append(replace(part, step_ns=np.max([part.step_ns, *wholes], axis=0)))
     return out
 

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hpuprof.graph_mode.joint import Joint
+from hpuprof.graph_mode.job_play import JobPlay
 from hpuprof.model.prediction import ProfilingPrior
+from hpuprof.what_if.constants import constants_for
 from hpuprof.what_if.loader_workers import late_samples
 from hpuprof.what_if.uncertainty import SAMPLES, pack
 
 TIMES = np.full(SAMPLES, 100.0)
+CONSTANTS = constants_for("cuda", "eager", {})
 
 
 def rank(every: float | None = None, late: float | None = None, **more) -> SimpleNamespace:
@@ -21,8 +23,18 @@ def rank(every: float | None = None, late: float | None = None, **more) -> Simpl
     return SimpleNamespace(loader_every=batches, loader_late=late, **more)
 
 
-def job(*ranks: SimpleNamespace, eager: SimpleNamespace | None = None) -> Joint:
-    return Joint(ranks, {}, eager)
+class Meeting(JobPlay, frozen=True, eq=False, dict=True):
+    """Ranks of which it is known what they take together."""
+
+    eager: SimpleNamespace | None = None
+
+    @property
+    def _met(self) -> SimpleNamespace | None:
+        return self.eager
+
+
+def job(*ranks: SimpleNamespace, eager: SimpleNamespace | None = None) -> JobPlay:
+    return Meeting(ranks, CONSTANTS, eager)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +72,7 @@ def costed(late: float | None, base: str) -> np.ndarray:
     known = {"base": base, "base_step_ns": 80.0, "base_spread": 0.01, "overhead_prior": prior}
     return job(
         rank(100.0, late, **known), rank(overhead_prior=None), eager=SimpleNamespace(profiled=profiled)
-    ).cost.overhead
+    ).fitted.drawn.overhead
 
 
 def test_a_given_step_time_shows_the_cost_of_profiling_where_no_batch_sets_it():

@@ -1,0 +1,224 @@
+"""The ranks of a job, played with whatever is changed in their steps: a region as graphs, a fix, or several.
+
+Ranks whose collectives match meet in them: how long one waits there follows from the others, so nothing is used that a
+single rank makes of the step time with its waits as they were under the profiler. Where they do not match, each rank
+runs by itself, and the slowest one sets the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from msgspec import Struct
+
+from hpuprof.graph_mode.collective_skeleton import together_ns
+from hpuprof.model.arrays import Floats, Mask, median
+from hpuprof.model.prediction import ChangedStep, CollectiveSkeleton, Constant, Option, Prediction, ProfilingPrior
+from hpuprof.what_if.joint_points import AS_RECORDED, JointTimes, on_path
+from hpuprof.what_if.loader_workers import late_samples
+from hpuprof.what_if.pricing import between, outcomes
+from hpuprof.what_if.profiling_cost import fit
+from hpuprof.what_if.uncertainty import REPLAY_LIMIT, SAMPLES, Drawn, Draws, Errors, unpack
+
+STEP_ERROR = 0.35
+"""Relative standard deviation of what a fix saves of a job beyond the model's own error: one step stands for all of
+the ranks' meetings. By judgment, after simulated jobs of seeds that no accuracy is reported of."""
+
+Skeletons = Sequence[Sequence[CollectiveSkeleton]]
+"""The chosen steps of each rank."""
+
+
+class Fitted(Struct, frozen=True, eq=False):
+    """A job's step time as it is, at settings of everything unknown, and samples of those."""
+
+    eager: JointTimes
+    drawn: Drawn
+
+
+class JobPlay(Struct, frozen=True, eq=False, dict=True):
+    """The recorded steps of all ranks, one at least. Samples have shape `(samples,)`, times are in ns."""
+
+    predictions: Sequence[Prediction]
+    constants: Mapping[str, Constant]
+
+    @cached_property
+    def together_error(self) -> float | None:
+        """Relative error of the recorded step with all ranks replayed together; None where that is impossible."""
+        if len(self.predictions) < 2:
+            return None
+        found = self.once([p.recorded_skeletons for p in self.predictions])
+        recorded = max(p.profiled_step_ns for p in self.predictions)
+        return None if found is None or not recorded else abs(found - recorded) / recorded
+
+    @property
+    def joined(self) -> bool:
+        """Whether ranks meet in their collectives; otherwise the slowest one sets the step."""
+        return self._met is not None
+
+    @cached_property
+    def _met(self) -> JointTimes | None:
+        error = self.together_error
+        fits = error is not None and error <= REPLAY_LIMIT
+        return self._together([p.skeletons for p in self.predictions]) if fits else None
+
+    @cached_property
+    def _unchanged(self) -> list[list[CollectiveSkeleton]]:
+        return [[on_path(skeleton) for skeleton in p.skeletons] for p in self.predictions]
+
+    @cached_property
+    def fitted(self) -> Fitted | None:
+        """The unchanged program, and samples of what profiling cost: one multiple for all ranks.
+
+        The slowest one of each collective shows it. None: nothing is known of their steps.
+        """
+        eager = self._met or self._played(self._unchanged)
+        if eager is None:
+            return None
+        lead, draws = self.predictions[0], Draws.make()
+        base = None if lead.base == "profiled" else lead.base_step_ns
+        late = self.waiting([True] * len(self.predictions))
+        cost = fit(self._prior, eager.profiled, base, lead.base_spread, draws.uniform[0], late)
+        return Fitted(eager, draws.drawn(self.constants, cost.overhead, cost.host_scale))
+
+    @cached_property
+    def base_samples(self) -> Floats:
+        """Samples of the step time now; of ranks that do not meet, the median one."""
+        if self.joined and self.fitted is not None and self.predictions[0].base == "profiled":
+            return self._no_sooner(self.fitted.eager.at(self.fitted.drawn))
+        samples: Floats = median([base_of(p) for p in self.predictions], axis=0)
+        return samples
+
+    @cached_property
+    def behind(self) -> Floats:
+        """Samples of the job's step time now over that of its slowest rank; 1 where ranks meet.
+
+        Recorded steps differ from rank to rank. The slowest rank shows what a change gains, the median one the time
+        now: what gains nothing must leave that time as it is.
+        """
+        slowest: Floats = np.max([base_of(p) for p in self.predictions], axis=0)
+        return np.ones(len(slowest)) if self.joined else self.base_samples / slowest
+
+    def with_graphs(self, options: Sequence[Option]) -> tuple[Floats, float]:
+        """Return samples of the step time with a region as graphs, and the step time with the profiler's cost left in.
+
+        `options`: the same one of each rank.
+        """
+        fitted = self.fitted if self.joined else None
+        played = self._together([o.skeletons for o in options]) if fitted is not None else None
+        if played is None or fitted is None:
+            with_it = [base_of(p) / unpack(o.ratio) for p, o in zip(self.predictions, options, strict=True)]
+            return np.max(with_it, axis=0) * self.behind, max(o.uncorrected_ns for o in options)
+        unexplained = max(p.unexplained for p in self.predictions)
+        errors = Errors.of(self.constants, self.predictions[0].base_spread, self.together_error or 0.0, unexplained)
+        drawn = fitted.drawn
+        speedup = self._no_sooner(fitted.eager.at(drawn)) / self._no_sooner(played.at(drawn))
+        found: Floats = self.base_samples / Draws.make().with_errors(speedup, errors, drawn.overhead)
+        return found, float(played.times[AS_RECORDED])
+
+    def saved(self, of_rank: Sequence[ChangedStep | None]) -> Floats | None:
+        """Return samples of what changes of each rank save, None for a rank that changes nothing.
+
+        None where the changed steps do not match, or no rank changes.
+        """
+        now = self.along_the_cost(self._unchanged)
+        levels = sorted({level for step in of_rank if step is not None for level in step.levels})
+        if now is None or not levels:
+            return None
+        times: dict[float, Floats] = {}
+        paced = [step is not None and bool(step.every) for step in of_rank]
+        for outcome in levels:
+            every = [left_at(outcome, step) for step in of_rank]
+            changed = [steps_at(outcome, step) or mine for step, mine in zip(of_rank, self._unchanged, strict=True)]
+            found = self.along_the_cost(changed, every)
+            if found is None:
+                return None
+            same = self.along_the_cost(self._unchanged, every) if any(paced) else None
+            if same is not None:  # where no one waited for a batch in the recording, there is no wait to take away
+                found = np.where(self.waiting(paced), found, same)
+            times[outcome] = found
+        level, error = outcomes(len(now), 2 * STEP_ERROR)  # half of the doubt counts
+        many = len(levels) > 1
+        after = between(levels, level, lambda outcome, mine: times[outcome][mine]) if many else times[levels[0]]
+        saved: Floats = self.base_samples * np.minimum((1.0 - after / np.maximum(now, 1.0)) * error, 1.0)
+        return saved
+
+    def along_the_cost(self, skeletons: Skeletons, every: Sequence[float] = ()) -> Floats | None:
+        """Return samples of the step time with the chosen steps of each rank at the settings of `path_points`.
+
+        `every`: what is left on each rank of the time between two batches that are waited for; empty: all of it.
+        None where the steps do not match.
+        """
+        played, fitted = self._played(skeletons), self.fitted
+        if played is None or fitted is None:
+            return None
+        return self._no_sooner(played.profiled(fitted.drawn.overhead, fitted.drawn.host_scale), every)
+
+    def once(self, skeletons: Skeletons) -> float | None:
+        """Return the mean step time of ranks that meet in these collectives; None where they do not fit together."""
+        times = together_ns(skeletons, [p.groups for p in self.predictions])
+        return None if times is None else float(times[0]) * usual(self.predictions)
+
+    def _played(self, skeletons: Skeletons) -> JointTimes | None:
+        """Return the step times with these steps: of ranks that meet, or of the slowest by itself."""
+        if self.joined:
+            return self._together(skeletons)
+        alone = [
+            (together_ns([steps], [p.groups]), usual([p])) for steps, p in zip(skeletons, self.predictions, strict=True)
+        ]
+        times = [found * factor for found, factor in alone if found is not None]
+        return JointTimes(self.constants, np.max(times, axis=0)) if len(times) == len(alone) else None
+
+    def _together(self, skeletons: Skeletons) -> JointTimes | None:
+        times = together_ns(skeletons, [p.groups for p in self.predictions])
+        return None if times is None else JointTimes(self.constants, times * usual(self.predictions))
+
+    def _no_sooner(self, times: Floats, every: Sequence[float] = ()) -> Floats:
+        """Return step times no shorter than the data-loader workers of each rank allow."""
+        left = every or [1.0] * len(self.predictions)
+        batches = (unpack(p.loader_every) * s for p, s in zip(self.predictions, left, strict=True) if p.loader_every)
+        found: Floats = np.max([times, *batches], axis=0)
+        return found
+
+    def waiting(self, ranks: Sequence[bool]) -> Mask:
+        """Return in which samples the recording holds waits for the workers of some of the chosen ranks."""
+        odds = [p.loader_late or 0.0 for p, chosen in zip(self.predictions, ranks, strict=True) if chosen]
+        return late_samples(max(odds))[0]
+
+    @property
+    def _prior(self) -> ProfilingPrior:
+        """The narrowest prior of any rank: what bounds the cost of a row on one of them bounds it on all."""
+        known = [p.overhead_prior for p in self.predictions if p.overhead_prior is not None]
+        return min(known, key=lambda prior: np.inf if prior.most is None else prior.most)
+
+
+def base_of(prediction: Prediction) -> Floats:
+    """Return samples of a rank's step time without the profiler [ns]."""
+    if prediction.base_samples:
+        return unpack(prediction.base_samples)
+    return np.full(SAMPLES, prediction.base_step_ns)
+
+
+def usual(predictions: Sequence[Prediction]) -> float:
+    """Return the mean step as recorded over the mean of those that the ranks' collectives are of.
+
+    Ranks that run ahead record shorter steps; the slowest one shows the job's speed.
+    """
+    chosen = max(p.chosen_step_ns for p in predictions)
+    return max(p.profiled_step_ns for p in predictions) / chosen if chosen else 1.0
+
+
+def steps_at(level: float, step: ChangedStep | None) -> list[CollectiveSkeleton]:
+    """Return the steps at an outcome; at its only one where it has no others."""
+    return [] if step is None else step.skeletons[_place(level, step)]
+
+
+def left_at(level: float, step: ChangedStep | None) -> float:
+    """Return what is left at an outcome of the time between two batches that are waited for."""
+    return 1.0 if step is None or not step.every else step.every[_place(level, step)]
+
+
+def _place(level: float, step: ChangedStep) -> int:
+    """Return the place of the outcome that is next to one; those of other ranks can be others."""
+    return min(range(len(step.levels)), key=lambda i: abs(step.levels[i] - level))
