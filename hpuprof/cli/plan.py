@@ -25,13 +25,15 @@ from hpuprof.cli.helping import Command
     "--apply",
     "chosen",
     metavar="NAME,...",
+    multiple=True,
     help="Estimate these fixes, in whatever order, instead of finding the best; `--json` shows their names.",
 )
 @click.option(
     "--faster",
     metavar="NAME=PERCENT%",
     multiple=True,
-    help="Estimate a kernel, operator, host range, collective or module that takes PERCENT % less time; repeatable.",
+    help="Estimate a kernel, operator, host range, collective or module that takes PERCENT % less time; NAME: all of "
+    "it or a part.",
 )
 @scale_options
 def command(
@@ -39,16 +41,16 @@ def command(
     step_time: str | None,
     step_time_from: str | None,
     constants: Path | None,
-    chosen: str | None,
+    chosen: tuple[str, ...],
     faster: tuple[str, ...],
 ) -> None:
     """Say what to change first, what it saves in milliseconds, and what after that.
 
     PATH is a trace file or a directory of traces. Each fix is simulated on the recorded steps, alone and after those
-    before it. --apply and --faster estimate your own choice, in that order. --json prints the `plan` table of the
+    before it. --apply and --faster estimate your own choice instead. --json prints the `plan` table of the
     report.
     """
-    named = [name.strip() for name in (chosen or "").split(",") if name.strip()]
+    named = [name.strip() for text in chosen for name in text.split(",") if name.strip()]
     report = source.analyzed(
         step_time=step_time, step_time_from=step_time_from, constants=constants, apply=[*named, *faster] or None
     )

@@ -135,6 +135,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     end: End = End()
     graphs: GraphLine
     caution: Annotated[str, Meta(description="That no estimate was ever checked on this device; else empty.")] = ""
+    not_applied: Annotated[
+        list[Unsaid], Meta(description="Fixes that were asked for by name and are not among the lines, and why.")
+    ] = []
     absent: Annotated[list[str], Meta(description="Fixes for which the steps hold no place, by name.")] = []
     unsaid: Annotated[list[Unsaid], Meta(description="What has no estimate, why, and what would decide.")] = []
 

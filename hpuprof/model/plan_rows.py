@@ -75,6 +75,7 @@ class PlanRow(Row, frozen=True, kw_only=True):
             "graph_mode."
         ),
     ] = ""
+    asked: Annotated[bool, Meta(description="Whether it was asked for by name.")] = False
     why: Annotated[str, Meta(description="Why it cannot be said, in words; empty where it is said.")] = ""
     needs: Annotated[str, Meta(description="What would have to be recorded to say it; empty where it is said.")] = ""
     advice: Annotated[str, Meta(description="What to do.")] = ""

@@ -102,7 +102,8 @@ def plan_rows(
     off = partial.prediction.fell_back if partial.prediction is not None else None
     rows = [*plan.rows(chosen), *unknown]
     rows += not_by_call(situation, off, {row.remedy for row in rows})
-    return [*rows, *without_place(situation, {row.remedy for row in rows})]
+    rows += without_place(situation, {row.remedy for row in rows})
+    return [replace(row, asked=row.remedy in chosen) for row in rows]
 
 
 def _alike(partial: RankPartial, samples: int) -> Floats:
@@ -256,13 +257,17 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         return list(range(1, len(above) + 1))
 
     def _given(self, names: Sequence[str]) -> list[Priced]:
-        """Return the chosen remedies by worth, whatever their order, each in the place where it gains most."""
-        found = []
+        """Return the chosen remedies by worth, whatever their order, each in the place where it gains most.
+
+        Of those that change the same calls the first one.
+        """
+        found: list[Priced] = []
         for name in dict.fromkeys(names):
             mine = [p for p in self.priced if p.remedy.name == name]
             if mine:
                 found.append(min(mine, key=lambda p: float(median(p.share))))
-        return sorted(found, key=lambda p: (-(1.0 - float(median(p.share))) / p.weight, p.remedy.name))
+        found.sort(key=lambda p: (-(1.0 - float(median(p.share))) / p.weight, p.remedy.name))
+        return [p for i, p in enumerate(found) if not any(p.change.shares(above.change) for above in found[:i])]
 
     def _greedy(self) -> list[Priced]:
         few, taken = self.pricing.few(FEW), list[Priced]()

@@ -39,6 +39,10 @@ def to_plan(report: Report, *, width: int = 80, color: bool = False) -> str:
         if fix.status == "not_found":
             paper.line("")
             paper.line(f"Nothing in the steps is called {fix.place.where}. {fix.advice}")
+    if answer.not_applied:
+        paper.heading("Not applied")
+    for unsaid in answer.not_applied:
+        paper.line(f"{', '.join(unsaid.fixes)}: {unsaid.why}.", 3)
     if answer.absent:
         paper.heading("No place for these in the steps")
         paper.line(f"{', '.join(answer.absent)}.", 3)

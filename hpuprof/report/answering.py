@@ -104,6 +104,7 @@ def answer_of(data: ReportData) -> Answer:
         graphs=GraphLine(verdict=graph.verdict, line=line, sentence=graph.sentence + _overtaken(rows, graph)),
         caution=caution(headline.never_checked_on),
         unsaid=list(_unsaid(rows)),
+        not_applied=list(_not_applied(rows)),
         absent=[row.remedy for row in rows if row.reason in ABSENT],
     )
 
@@ -431,6 +432,18 @@ def _end(taken: Sequence[PlanRow], unit: str) -> End:
     now = rounded(first.before_ns, first.before_low_ns, first.before_high_ns)
     after = about(last.after_ns, last.after_low_ns, last.after_high_ns)
     return End(step=step, then=last.then, sentence=f"{done}: {now} → {after} a {unit}{then}.")
+
+
+def _not_applied(rows: Sequence[PlanRow]) -> Iterator[Unsaid]:
+    """Yield the fixes that were asked for and are no line, one entry for each reason."""
+    reasons: dict[str, list[str]] = {}
+    lines = {row.remedy for row in rows if row.order is not None}
+    for row in rows:
+        if row.asked and row.reason != "not_found" and row.remedy not in lines:
+            taken = "a line above changes the same calls" if row.reason == "excluded" else "it saves too little"
+            reasons.setdefault(row.why or taken, []).append(row.remedy)
+    for why, names in reasons.items():
+        yield Unsaid(fixes=list(dict.fromkeys(names)), why=why)
 
 
 def _unsaid(rows: Sequence[PlanRow]) -> Iterator[Unsaid]:

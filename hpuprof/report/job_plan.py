@@ -86,7 +86,8 @@ def plan_of(
         held_ns = _held_by_workers(main, pauses, now)
         rows, now = [shifted(row, -held_ns) for row in rows], now - held_ns
         rows = with_pauses(rows, now, pauses, len({row.rank for row, _ in main}))
-    rows = list(_with_effects(rows, findings))
+    asked = {row.remedy for row in part.plan or () if row.asked}
+    rows = [msgspec.structs.replace(row, asked=row.remedy in asked) for row in _with_effects(rows, findings)]
     return [row if row.rank >= 0 else msgspec.structs.replace(row, **lead.who) for row in rows]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from hpuprof.model.arrays import Floats, Ints
+from hpuprof.model.kernel_names import readable
 from hpuprof.model.tables import PlanRow
 from hpuprof.planning.remedy import Effort, Remedy
 from hpuprof.planning.situation import Situation
@@ -18,6 +19,8 @@ from hpuprof.what_if.change import Change
 from hpuprof.what_if.parts import Owners, Parts, parts_of
 from hpuprof.what_if.step_model import StepModel
 
+_SHOWN = 2
+"""Names of several that are said."""
 _WISH = re.compile(r"(?P<name>.+)=\s*(?P<percent>\d{1,3}(\.\d*)?)\s*%\s*", re.DOTALL)
 
 
@@ -51,7 +54,10 @@ REMEDY = Remedy(
 
 
 def shortened_parts(situation: Situation, texts: Iterable[str]) -> tuple[list[tuple[Remedy, Change]], list[PlanRow]]:
-    """Return the changes that texts wish for, and rows for names that nothing in the steps has."""
+    """Return the changes that texts wish for, and rows for names that nothing in the steps has.
+
+    A name that nothing has as a whole stands for all that hold it, in whatever case.
+    """
     wishes = [wish for wish in map(wished, texts) if wish is not None]
     if not wishes:
         return [], []
@@ -64,10 +70,10 @@ def shortened_parts(situation: Situation, texts: Iterable[str]) -> tuple[list[tu
     found, unknown = list[tuple[Remedy, Change]](), list[PlanRow]()
     for wish in wishes:
         remedy = replace(REMEDY, name=wish.text, title=f"Spend {100 * wish.share:.3g} % less time in {wish.name}")
-        if wish.name in names:
-            where = ", ".join(sorted(set(names[wish.name])))
-            edit = partial(_shorter, parts=parts, name=wish.name, gone=wish.share)
-            found.append((remedy, Change(where, None, edit, partial(_shorter, parts=parts, name=wish.name, gone=1.0))))
+        mine = matching(wish.name, names)
+        if mine:
+            edit, ideal = (partial(_shorter, parts=parts, names=mine, gone=gone) for gone in (wish.share, 1.0))
+            found.append((remedy, Change(_where(mine, names), None, edit, ideal)))
         else:
             from difflib import get_close_matches
 
@@ -86,11 +92,25 @@ def shortened_parts(situation: Situation, texts: Iterable[str]) -> tuple[list[tu
     return found, unknown
 
 
-def _shorter(model: StepModel, _: float, *, parts: Parts, name: str, gone: float) -> StepModel:
-    """Take a share of the time that has a name off rows, calls and host work. The numbers of calls and rows stay."""
+def matching(name: str, names: Iterable[str]) -> list[str]:
+    """Return the name itself where it is one of several, else those that hold it, in whatever case."""
+    known = list(names)
+    return [name] if name in known else [one for one in known if name.lower() in one.lower()]
+
+
+def _where(mine: Sequence[str], names: Mapping[str, Sequence[str]]) -> str:
+    """Say what kinds of parts names are of, and, of several, which."""
+    kinds = ", ".join(sorted({kind for name in mine for kind in names[name]}))
+    shown = ", ".join(map(readable, mine[:_SHOWN]))
+    more = f" and {len(mine) - _SHOWN} more" if len(mine) > _SHOWN else ""
+    return kinds if len(mine) == 1 else f"{shown}{more} ({kinds})"
+
+
+def _shorter(model: StepModel, _: float, *, parts: Parts, names: Sequence[str], gone: float) -> StepModel:
+    """Take a share of the time that has one of some names off rows, calls and host work, whose numbers stay."""
     schedule = model.schedule
     calls, rows = schedule.calls, schedule.rows
-    owners, mine = _owned(parts, name)
+    owners, mine = _owned(parts, names)
     pieces = np.isin(owners.piece, mine)
     held = np.bincount(parts.piece_call[pieces], weights=parts.piece_share[pieces], minlength=len(calls))
     left = 1.0 - gone * np.minimum(held, 1.0)
@@ -106,9 +126,9 @@ def _shorter(model: StepModel, _: float, *, parts: Parts, name: str, gone: float
     return replace(model, schedule=replace(schedule, calls=cheaper).reweighted(dur=dur))
 
 
-def _owned(parts: Parts, name: str) -> tuple[Owners, Ints]:
-    """Return the owners of times and which of them have a name: parts, else modules."""
-    labels = np.flatnonzero([what == name for what, _ in parts.labels])
+def _owned(parts: Parts, names: Sequence[str]) -> tuple[Owners, Ints]:
+    """Return the owners of times and which of them have one of some names: parts, else modules."""
+    labels = np.flatnonzero([what in names for what, _ in parts.labels])
     if len(labels):
         return parts.owners, labels
-    return parts.module_owners, np.flatnonzero([module == name for module in parts.modules])
+    return parts.module_owners, np.flatnonzero([module in names for module in parts.modules])

@@ -10,7 +10,7 @@ from sample_reports import SAMPLES
 import hpuprof
 from hpuprof.cli.main import cli
 from hpuprof.errors import ConfigError
-from hpuprof.planning.remedies.faster import wished
+from hpuprof.planning.remedies.faster import matching, wished
 
 
 def loop(*, wall: float = 250.0, load: float = 0.0) -> TraceBuilder:
@@ -72,6 +72,38 @@ def test_names_that_nothing_has(tmp_path):
     assert "aten::mm" in rows["aten::mmm=30%"].advice
     with pytest.raises(ConfigError, match="no fix 'aten::mm=300%'"):
         plan_with(path, "aten::mm=300%")
+
+
+def test_a_part_of_a_name_stands_for_all_that_hold_it_unless_one_has_it_whole(tmp_path):
+    path = loop(wall=170).write(tmp_path / "t.json")
+    whole, part = plan_with(path, "gemm=50%")[1]["gemm=50%"], plan_with(path, "GEM=50%")[1]["GEM=50%"]
+    assert part.alone_ns == whole.alone_ns
+    assert (whole.where, part.where) == ("kernel", "kernel")
+    both = plan_with(path, "MM=50%")[1]["MM=50%"]
+    assert set(both.where.split(" (")[0].split(", ")) == {"aten::mm", "gemm"}
+    assert both.alone_ns > whole.alone_ns
+    assert matching("mm", ["aten::mm", "aten::addmm", "mm"]) == ["mm"]
+    assert matching("MM", ["aten::mm", "aten::addmm", "gelu"]) == ["aten::mm", "aten::addmm"]
+
+
+def test_what_was_asked_for_and_is_no_line_is_said_with_its_reason(tmp_path):
+    path = loop(load=2000, wall=2300).write(tmp_path / "t.json")
+    args = ["plan", str(path), "--quiet", "--apply", "fills", "--apply", "data_loading, tf32", "--faster", "no=5%"]
+    shown = CliRunner().invoke(cli, args).output
+    assert "1. Load data in workers" in shown
+    assert "Not applied\n   tf32, fills: the steps hold no place where it saves 0.2 %.\n" in shown
+    report = hpuprof.analyze(path, jobs=1, cache="off", apply=["fills", "data_loading"])
+    assert {row.remedy for row in report.data.plan if row.asked} == {"fills", "data_loading"}
+    assert [one.fixes for one in report.answer.not_applied] == [["fills"]]
+    assert hpuprof.analyze(path, jobs=1, cache="off").answer.not_applied == []
+
+
+def test_of_fixes_of_the_same_calls_that_are_asked_for_one_is_applied():
+    answer = hpuprof.analyze(SAMPLES / "cuda_resnet18", jobs=1, cache="off", apply=["lower_precision", "tf32"]).answer
+    (line,) = answer.lines
+    (left,) = answer.not_applied
+    assert {line.name, *left.fixes} == {"lower_precision", "tf32"}
+    assert left.why == "a line above changes the same calls"
 
 
 def test_the_command_prices_several(tmp_path):
