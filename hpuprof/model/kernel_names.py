@@ -31,10 +31,12 @@ _PLUMBING = re.compile(
 )
 """Template arguments that say how a kernel is fed, not what it does."""
 _WRAPPER = re.compile(
-    r"^(?:Kernel\d?|device_kernel|kernel|\w*kernel_impl\w*|gpu_index_kernel|_\w*scatter_gather_internal_kernel"
+    r"^(?:Kernel\d?|device_kernel|kentry|kernel|\w*kernel_impl\w*|gpu_index_kernel|_\w*scatter_gather_internal_kernel"
     r"|(?:Binary|Unary|AUnary|BUnary|Compare)Functor|ReduceOp|func_wrapper_t|WrapFunctor)$"
 )
 """Templates that only apply their argument, which is named in their place."""
+_BITS = re.compile(r"DF(?P<bits>\d+)(?P<kind>[_bx])")
+"""Floating types by their bits: `_Float16`, `std::bfloat16_t`."""
 _LAMBDA = re.compile(r"^\{lambda\((?P<types>.*)\)#\d+\}")
 _TYPES = 2
 """Floating types named, at most."""
@@ -183,7 +185,8 @@ def _parts(text: str, mark: str, most: int = 0) -> Sequence[str]:
 class _Mangled:
     """Reads the name of a function by the Itanium C++ ABI (section 5.1), as far as templates and their arguments go.
 
-    Parameters of the function are not read, nor are substitutions resolved: they repeat what was named before.
+    Parameters of the function are not read, nor are substitutions resolved: they repeat what was named before. Of a
+    name that the recording cut off, what is whole is read.
     """
 
     def __init__(self, text: str) -> None:
@@ -197,6 +200,8 @@ class _Mangled:
         return self._text[self._at : self._at + 1]
 
     def _take(self, word: str) -> bool:
+        if word == "E" and self._at >= len(self._text):
+            return True
         if self._text.startswith(word, self._at):
             self._at += len(word)
             return True
@@ -218,9 +223,7 @@ class _Mangled:
                 self._at += 1
             return self._nested(depth)
         if self._take("Z"):  # local: the function, its parameters, and what is inside
-            outer = self._name(depth + 1)
-            while self._peek() and not self._take("E"):
-                self._type(depth + 1)
+            outer = self._encoding(depth)
             inner = _Name("") if self._take("s") else self._name(depth + 1)
             return _Name(outer.word, (*outer.args, *inner.args)) if not inner.word else inner
         return self._plain(depth)
@@ -272,10 +275,8 @@ class _Mangled:
     def _word(self) -> str:
         length = self._number()
         word = self._text[self._at : self._at + length]
-        if len(word) < length:
-            raise _UnreadableError
         self._at += length
-        return word
+        return word if len(word) == length else ""
 
     def _substitution(self) -> None:
         found = re.compile(r"S(?:[tabsiod]|[0-9A-Z]*_)").match(self._text, self._at)
@@ -286,29 +287,30 @@ class _Mangled:
     def _arguments(self, depth: int) -> list[_Name]:
         found = []
         while not self._take("E"):
-            if not self._peek():
-                raise _UnreadableError
             if self._take("J"):
                 found += self._arguments(depth + 1)
-            elif self._take("L"):
-                self._literal(depth)
+            elif self._take("XadL_Z"):  # the address of a function
+                found.append(self._encoding(depth))
+                self._take("E")
             elif self._take("X"):
                 raise _UnreadableError
+            elif self._take("L_Z"):
+                self._encoding(depth)
+            elif self._take("L"):
+                self._type(depth + 1)
+                self._at = 1 + end if (end := self._text.find("E", self._at)) >= 0 else len(self._text)
+            elif self._take("Tn"):  # the type of the value that follows
+                self._type(depth + 1)
             else:
                 found.append(self._type(depth))
         return found
 
-    def _literal(self, depth: int) -> None:
-        if self._take("_Z"):
-            self._name(depth + 1)
-            while self._peek() and not self._take("E"):
-                self._type(depth + 1)
-            return
-        self._type(depth + 1)
-        end = self._text.find("E", self._at)
-        if end < 0:
-            raise _UnreadableError
-        self._at = end + 1
+    def _encoding(self, depth: int) -> _Name:
+        """Return a function, with its parameters behind it, which `E` ends."""
+        found = self._name(depth + 1)
+        while not self._take("E"):
+            self._type(depth + 1)
+        return found
 
     def _type(self, depth: int) -> _Name:
         if depth > _DEEP:
@@ -322,6 +324,10 @@ class _Mangled:
             return _Name("")
         if self._take("Dp"):
             return self._type(depth + 1)
+        if bits := _BITS.match(self._text, self._at):
+            self._at = bits.end()
+            word = {"16b": "bf16", "16_": "half", "32_": "float"}.get(bits["bits"] + bits["kind"], "")
+            return _Name(word)
         if mark == "D":
             self._at += 2
             return _Name("")

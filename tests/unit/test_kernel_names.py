@@ -52,6 +52,12 @@ NAMES = {
     "_ZN7cutlass6KernelI32cutlass_80_wmma_tensorop_s161616EEvNT_6ParamsE": "cutlass_80_wmma_tensorop_s161616",
     "_Z9my_kernelPfi": "my_kernel",
     "_ZN4vllm25paged_attention_v1_kernelIthLi64EEEvPT_": "paged_attention_v1_kernel<int>",
+    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb1ELb0ELb1ELi1EEEvPT0_PT_PfS4_diib": "add_rmsnorm_quant"
+    "_kernel<bf16>",
+    "_ZN7sgl_hip10activation18act_and_mul_kernelI14__hip_bfloat16TnPFT_RKS3_EXadL_Z4siluIS2_ES3_S5_EEEEvPS3_PS4_i": "act"
+    "_and_mul_kernel<silu>",
+    "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_27Rmsnorm2dFwdPipelineOnePassINS_27Rmsnorm2dFwdPipelineProblemIDF16_"
+    "EEEEEEvDpT1_": "Rmsnorm2dFwd<Rmsnorm2dFwdPipelineOnePass<half>>",
 }
 PLAIN = (
     "volta_sgemm_128x64_nt",
@@ -81,8 +87,22 @@ def test_what_is_no_cpp_name_stays(name):
     assert readable(name) == name
 
 
+@pytest.mark.parametrize(
+    ("torn", "short"),
+    [
+        ("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFuncto", "vectorized_elementwise_kernel"),
+        (
+            "_ZN7cutlass6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11threadblock22ImplicitGemmMultistageINS_4gem",
+            "ImplicitGemmConvolution<ImplicitGemmMultistage>",
+        ),
+    ],
+)
+def test_of_a_name_that_was_cut_off_what_is_whole_is_read(torn, short):
+    assert readable(torn) == short
+
+
 def test_what_cannot_be_read_stays_whole():
-    torn = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFuncto"
+    torn = "_ZN2at6native29vectorized_elementwise_ker"
     assert readable(torn) == torn
     deep = "_Z1f" + "I1f" * 5000
     assert readable(deep) == deep
