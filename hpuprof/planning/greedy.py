@@ -239,22 +239,29 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     def _needed(
         self, above: Sequence[Priced], priced: Priced, alone_ns: float | None, gain_ns: float | None
     ) -> list[int]:
-        """Return the orders of the lines above without which a line saves less than half of what it does here."""
-        if not above or alone_ns is None or gain_ns is None or alone_ns >= NEEDED * gain_ns:
+        """Return the orders of the lines above without which a line saves less than half of what it does here.
+
+        Those that it does not do without while the others are done; else, where it saves so little alone, the one with
+        which it saves most.
+        """
+        if not above or alone_ns is None or gain_ns is None:
             return []
         few = self.pricing.few(FEW)
         base = float(median(few.base))
 
-        def after_one(other: Priced) -> float:
+        def after(others: Sequence[Priced]) -> float:
+            done = [p.change for p in others]
             try:
-                return base * float(median(few.share([other.change]) - few.share([other.change, priced.change])))
+                return base * float(median(few.share(done) - few.share([*done, priced.change])))
             except CrosswiseError:
                 return -np.inf
 
-        gains = [after_one(other) for other in above]
-        if max(gains) >= NEEDED * gain_ns:
-            return [int(np.argmax(gains)) + 1]
-        return list(range(1, len(above) + 1))
+        least = NEEDED * after(above)
+        needed = [n + 1 for n in range(len(above)) if 0.0 < least > after([*above[:n], *above[n + 1 :]])]
+        if needed or alone_ns >= NEEDED * gain_ns:
+            return needed
+        gains = [after([other]) for other in above]
+        return [int(np.argmax(gains)) + 1] if max(gains) >= NEEDED * gain_ns else list(range(1, len(above) + 1))
 
     def _given(self, names: Sequence[str]) -> list[Priced]:
         """Return the chosen remedies by worth, whatever their order, each in the place where it gains most.
@@ -294,9 +301,32 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             chosen = min(alike, key=lambda found: (found[1].change.per_step or np.inf, -_worth(found)))
             clearing = [found for found in gains if found[1].remedy.name in chosen[1].change.after]
             chosen = max(clearing, key=_worth) if clearing else self._easier(gains, chosen, few, done)
-            taken.append(chosen[1])
-            share = chosen[2]
+            doubtful = _sure(chosen[3]) < LOSS
+            way = self._clearing(open_ones, chosen[1], done, few, share) if doubtful else None
+            taken.append(way[0] if way else chosen[1])
+            if doubtful and way is None:  # what may lose comes last
+                break
+            share = way[1] if way else chosen[2]
         return taken
+
+    def _clearing(
+        self, open_ones: Sequence[Priced], doubtful: Priced, done: Sequence[Change], few: Pricing, share: Floats
+    ) -> tuple[Priced, Floats] | None:
+        """Return a change that loses nothing and after which what may lose gains most surely, with the share then."""
+        most, found = WORTH, None
+        for other in open_ones:
+            if other is doubtful or other.change.shares(doubtful.change):
+                continue
+            try:
+                with_it = few.share([*done, other.change])
+                both = few.share([*done, other.change, doubtful.change])
+            except CrosswiseError:
+                continue
+            kept = float(median(share - with_it)) >= SHOWN and _sure(share - with_it) >= LOSS
+            gain = float(median(with_it - both))
+            if kept and gain >= most and _sure(with_it - both) >= LOSS:
+                most, found = gain, (other, with_it)
+        return found
 
     def _easier(self, gains: Sequence[Tried], best: Tried, few: Pricing, done: Sequence[Change]) -> Tried:
         """Return what to take first: the change of most worth, or one of less effort that saves much of the same."""

@@ -17,7 +17,7 @@ from hpuprof.errors import ConfigError
 from hpuprof.graph_mode.verdict import decide
 from hpuprof.model.prediction import Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
-from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS, Priced, _least_doubtful, _sparing_the_host
+from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS, Plan, Priced, _least_doubtful, _sparing_the_host
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
 from hpuprof.report.answering import first_sentence
 from hpuprof.report.job_plan import (
@@ -550,6 +550,61 @@ def test_what_may_lose_comes_after_what_does_not_wherever_it_is_in_the_plan(firs
     tried = [(float(np.median(g)), name, None, np.array(g)) for name, g in gains.items()]
     assert [found[1] for found in _least_doubtful(tried, first=first)] == left
     assert [found[1] for found in _least_doubtful(tried[1:], first=first)] == ([] if first else ["better", "worse"])
+
+
+class Shares(msgspec.Struct):
+    """Steps whose share of the time is known with each set of changes, by their names: samples, or one for all."""
+
+    known: dict[str, float | list[float]]
+
+    @property
+    def base(self):
+        return np.ones(16)
+
+    def few(self, _):
+        return self
+
+    def share(self, changes):
+        left = self.known[" ".join(sorted(change.where for change in changes))] if changes else 1.0
+        return np.broadcast_to(left, 16).astype(float)
+
+    best_share = share
+
+
+def plan_by(**known: float | list[float]) -> Plan:
+    """Return a plan by the share of the step that is left with each change alone."""
+    names, shares = list(known), Shares(dict(known))
+    alone = [shares.share([Change(name, None, lambda model, _: model)]) for name in names]
+    priced = [
+        Priced(BY_NAME[name], Change(name, None, lambda model, _: model), share, share)
+        for name, share in zip(names, alone, strict=True)
+    ]
+    return Plan(shares, None, "", priced, "cuda", base_known=True, alike=np.ones(16), busy=0.0)
+
+
+MAY_LOSE = [1.02] * 3 + [0.85] * 13
+
+
+def test_what_makes_a_doubtful_change_sure_goes_before_it():
+    """Casts cost the host more than the device saves, until the step is a graph, which alone saves 0.8 %."""
+    plan = plan_by(fills=0.95, graphs=0.99, tf32=1.0)
+    plan.pricing.known |= {"fills graphs": 0.942, "fills tf32": MAY_LOSE, "fills graphs tf32": 0.75}
+    assert [p.remedy.name for p in plan._greedy()] == ["fills", "graphs", "tf32"]
+    plan.pricing.known["graphs tf32"] = 0.8
+    assert plan._needed(plan.priced[:2], plan.priced[2], 0.0, 0.19) == [2]
+
+
+def test_nothing_follows_what_may_lose():
+    plan = plan_by(fills=0.95, graphs=1.0, tf32=1.0)
+    plan.pricing.known |= {"fills tf32": MAY_LOSE, "fills graphs": 0.95, "fills graphs tf32": 0.7}
+    assert [p.remedy.name for p in plan._greedy()] == ["fills", "tf32"]
+
+
+def test_a_line_comes_after_what_it_does_not_do_without_though_alone_it_saves_as_much():
+    plan = plan_by(fills=0.5, layouts=0.9, graphs=0.4)
+    plan.pricing.known |= {"fills layouts": 0.45, "fills graphs": 0.5, "graphs layouts": 0.4}
+    plan.pricing.known["fills graphs layouts"] = 0.4
+    assert plan._needed(plan.priced[:2], plan.priced[2], 0.6, 0.05) == [2]
 
 
 def test_a_later_line_says_that_it_may_lose(tmp_path):
