@@ -8,12 +8,6 @@ UNKNOWN = "unknown"
 _UNITS = (1e9, "s"), (1e6, "ms"), (1e3, "µs")
 
 
-def spread(low: float | None, high: float | None) -> str:
-    """Return an interval in parentheses behind a duration; empty where both ends read alike."""
-    ends = duration(low), duration(high)
-    return f" ({ends[0]} to {ends[1]})" if ends[0] != ends[1] else ""
-
-
 def about(ns: float | None, low: float | None, high: float | None) -> str:
     """Return a time with its interval, both rounded by the interval's width: `46 ms (35 to 57)`.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hpuprof.graph_mode.verdict_words import base_words
-from hpuprof.model.durations import spread
+from hpuprof.model.durations import rounded
 from hpuprof.model.prediction import GraphMode
 from hpuprof.render.formats import UNKNOWN, duration, percent
 from hpuprof.render.sections import graph_options, ratio
@@ -23,8 +22,8 @@ def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
     paper.line(graph.sentence, style="bold")
     if report.answer.graphs.line:
         paper.line(f"It is line {report.answer.graphs.line} of the plan.")
-    if report.answer.caution:
-        paper.line(report.answer.caution)
+    for said in filter(None, (report.answer.base.sentence, report.answer.caution)):
+        paper.line(said)
     labeled = numbers(graph)
     if labeled:
         paper.heading("Numbers")
@@ -55,11 +54,12 @@ def to_advice(report: Report, *, width: int = 80, color: bool = False) -> str:
 
 def numbers(graph: GraphMode) -> list[tuple[str, str]]:
     """Return the labeled numbers of a verdict, as text."""
-    base, bounds = base_words(graph.base, graph.base_step_ns, graph.profiled_step_ns), graph.bounds
+    between, bounds = graph.base_range_ns, graph.bounds
+    ends = (between.low, between.high) if between else (None, None)
     found = [
         ("based on", _BASIS.get(graph.basis, UNKNOWN)),
         ("possible speed-up", f"{ratio(bounds.low)} to {ratio(bounds.high)}" if bounds else UNKNOWN),
-        ("step time now", _with(_base(graph), base)),
+        ("step time now", rounded(graph.base_step_ns, *ends)),
         ("cost of profiling, in nominal ones", _overhead(graph)),
         ("as recorded, mean of the replayed steps", duration(graph.profiled_step_ns)),
         ("with the best option", duration(graph.step_time_ns.median) if graph.step_time_ns else UNKNOWN),
@@ -72,16 +72,6 @@ def numbers(graph: GraphMode) -> list[tuple[str, str]]:
         ("unexplained delay", percent(graph.unexplained)),
     ]
     return [(label, value) for label, value in found if value != UNKNOWN]
-
-
-def _with(value: str, words: str) -> str:
-    return f"{value}, {words}" if words else value
-
-
-def _base(graph: GraphMode) -> str:
-    """Return the step time that speed-ups relate to, with its range where it was estimated."""
-    now, between = duration(graph.base_step_ns), graph.base_range_ns
-    return now if between is None else f"{now}{spread(between.low, between.high)}"
 
 
 def _overhead(graph: GraphMode) -> str:

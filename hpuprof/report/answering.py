@@ -14,7 +14,7 @@ import msgspec
 from hpuprof.diagnostics import DIAGNOSTICS
 from hpuprof.graph_mode.verdict import WORTH_TRYING
 from hpuprof.model.answer import Answer, Base, End, Fix, GraphLine, Place, Span, Unsaid
-from hpuprof.model.durations import about, duration, rounded, spread
+from hpuprof.model.durations import about, duration, rounded
 from hpuprof.model.plan_rows import ABSENT, PlanRow, refused
 from hpuprof.model.prediction import GraphMode
 from hpuprof.model.tables import DiagnosticRow, WindowRow
@@ -70,10 +70,24 @@ _SOURCE = {"unprofiled": "measured", "given": "given", "profiled": "estimated"}
 _TITLES = {remedy.name: f"{remedy.title[:1].lower()}{remedy.title[1:]}" for remedy in REMEDIES}
 _ONCE = ("HP211", "HP217", "HP218")
 """Findings on what a first pass does and later ones do not: allocating, setting the device up."""
-_NOUN = {"input": "data loading", "communication": "communication", "copy": "copies"}
-"""What bounds a step, for which there are fixes of its own. Host and device have fixes of every kind."""
-_OF_THE_JOB = {"communication": ("keep_pace", "balance", "pauses"), "input": ("pauses",)}
-"""Fixes about a bound that only all ranks or all steps show."""
+_NOUN = {
+    "input": "data loading",
+    "communication": "communication",
+    "copy": "copies",
+    "device": "the device's own work",
+}
+"""What bounds a step, for which there are fixes of its own. The host has fixes of every kind."""
+SPARE_THE_DEVICE = (
+    *("attention", "copies", "fills", "fused_optimizer", "graph_kernels", "parameter_groups", "pointwise_fusion"),
+    *("recomputation", "keep_pace", "balance", "pauses"),
+)
+"""Fixes that spare the device work or time, and others something, too."""
+_ALSO = {
+    "communication": ("keep_pace", "balance", "pauses"),
+    "input": ("pauses",),
+    "device": SPARE_THE_DEVICE,
+}
+"""Fixes about a bound that also spare something else, or that only all ranks or all steps show."""
 
 
 def answered(data: ReportData) -> ReportData:
@@ -98,8 +112,12 @@ def answer_of(data: ReportData) -> Answer:
         apart=[_window(row, headline.unit) for row in data.windows[1:]],
         fixes=fixes,
         nothing="" if taken or not rows else _nothing(rows, data.findings),
-        beyond=_beyond(headline.bound, rows, taken)
-        or _larger(rows, taken, [f for f in data.findings if not (graph.settled and f.code in _ONCE)]),
+        beyond=_beyond(
+            headline.bound,
+            rows,
+            taken,
+            _larger(rows, taken, [f for f in data.findings if not (graph.settled and f.code in _ONCE)]),
+        ),
         end=_end(taken, headline.unit),
         graphs=GraphLine(verdict=graph.verdict, line=line, sentence=graph.sentence + _overtaken(rows, graph)),
         caution=caution(headline.never_checked_on),
@@ -352,10 +370,10 @@ def _base_words(
         return ""
     if counted.ns is None:
         return f"A {unit} takes {duration(recorded)} as recorded; without the profiler it is not known."
-    if abs(counted.ns / recorded - 1) < SAME:
-        return f"A {unit} takes {duration(recorded)}{spread(counted.low_ns, counted.high_ns)}; gains count from there."
-    known = _SOURCE.get(source, "estimated")
     clean = about(counted.ns, counted.low_ns, counted.high_ns)
+    if abs(counted.ns / recorded - 1) < SAME:
+        return f"A {unit} takes {clean}; gains count from there."
+    known = _SOURCE.get(source, "estimated")
     if paused and counted.ns > recorded:  # what the run's log shows now and then, the recording does not hold
         where = "over the run, with its pauses"
     elif paced and counted.ns > recorded:  # the first batches of a recording can lie there already
@@ -404,19 +422,22 @@ def _larger(rows: Sequence[PlanRow], taken: Sequence[PlanRow], findings: Sequenc
     return f"Larger, without an estimate: {larger[0].evidence} ({larger[0].code})." if larger else ""
 
 
-def _beyond(bound: str, rows: Sequence[PlanRow], taken: Sequence[PlanRow]) -> str:
-    """Say why the first line is not about what bounds the step; empty where it is."""
-    names = {*_OF_THE_JOB.get(bound, ()), *(remedy.name for remedy in REMEDIES if bound in remedy.bounds)}
+def _beyond(bound: str, rows: Sequence[PlanRow], taken: Sequence[PlanRow], larger: str) -> str:
+    """Say why the first line is not about what bounds the step, else which finding is `larger` than the plan."""
+    names = {*_ALSO.get(bound, ()), *(remedy.name for remedy in REMEDIES if bound in remedy.bounds)}
     if not taken or bound not in _NOUN or taken[0].remedy in names:
-        return ""
+        return larger
     mine = [row for row in rows if row.remedy in names]
     best = max(mine, key=lambda row: row.alone_ns or 0.0, default=None)
+    if larger and (best is None or not best.alone_ns):
+        return larger
     if best is None:
         why = "no fix for it has an estimate"
     elif best.order is not None:
         why = f"its fix is line {best.order}, which saves less for its effort"
     elif best.alone_ns:
-        why = f"its fix {saves(best, None, alone=True)} by itself"
+        left = _LEFT_OUT.get(best.reason)
+        why = ", ".join([f"its fix {saves(best, None, alone=True)} by itself", *([left[1]] if left else [])])
     else:
         why = best.why or "its fix saves nothing here"
     return f"Line 1 is not about {_NOUN[bound]}, which bounds the step: {why}."

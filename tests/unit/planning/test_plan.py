@@ -19,7 +19,7 @@ from hpuprof.model.prediction import Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS, Plan, Priced, _least_doubtful, _sparing_the_host
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
-from hpuprof.report.answering import first_sentence
+from hpuprof.report.answering import _beyond, first_sentence
 from hpuprof.report.job_plan import (
     _held_by_workers,
     _keeping_pace,
@@ -285,6 +285,20 @@ def test_every_remedy_has_its_words(remedy):
 def line(order: int | None, remedy: str, gain: float) -> PlanRow:
     taken = {} if order is None else {"before_ns": 1000.0, "after_ns": 1000.0 - gain, "gain_ns": gain}
     return PlanRow(order=order, remedy=remedy, title="Do", where="here", alone_ns=gain, **taken)
+
+
+@pytest.mark.parametrize(
+    ("bound", "first", "why"),
+    [
+        ("device", "read_backs", "its fix is line 2, which saves less for its effort."),
+        ("device", "pointwise_fusion", ""),
+        ("host", "read_backs", ""),
+        ("communication", "read_backs", "no fix for it has an estimate."),
+    ],
+)
+def test_a_first_line_that_is_not_about_the_bound_says_why(bound, first, why):
+    rows = [line(1, first, 20.0), line(2, "lower_precision", 10.0)]
+    assert _beyond(bound, rows, rows, "").partition(": ")[2] == why
 
 
 def suspect(saved: float) -> SuspectRow:
