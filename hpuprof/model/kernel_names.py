@@ -87,10 +87,12 @@ def _is_cpp(name: str) -> bool:
     """Whether a name is a mangled one, or a demangled template or function with its parameters."""
     if name.startswith("_Z"):
         return name[2:3].isdigit() or name[2:3] in ("N", "L", "Z")
-    if not name.endswith((")", ">", "]")) or len(name) > _LONGEST:
+    if len(name) > _LONGEST:
         return False
     if name.startswith("void "):
-        return "(" in name
+        return "(" in name or "<" in name  # some recorders cut long names
+    if not name.endswith((")", ">", "]")):
+        return False
     head = _HEAD.match(name := _NAMESPACE.sub("", name))
     if head is None:
         return False
@@ -153,7 +155,7 @@ def _type(text: str) -> _Name:
 
 
 def _inside(text: str) -> str:
-    """Return the template arguments of the last word of a type."""
+    """Return the template arguments of the last word of a type; of a name that was cut, those before the cut."""
     start = text.find("<")
     if start < 0 or "(" in text[:start]:
         return ""
@@ -162,7 +164,8 @@ def _inside(text: str) -> str:
         depth += (text[at] == "<") - (text[at] == ">")
         if depth == 0:
             return text[start + 1 : at]
-    return text[start + 1 :]
+    parts = _parts(text[start + 1 :], ",")
+    return ",".join(parts if re.search("[<(]", parts[-1]) else parts[:-1])  # its own name may be whole
 
 
 def _parts(text: str, mark: str, most: int = 0) -> Sequence[str]:
