@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hpuprof.comparison.judge import HIDDEN
@@ -11,6 +12,8 @@ from hpuprof.model.kernel_names import readable
 
 SHARE = 0.05
 """Parts smaller than this share of the change are not named."""
+SMALLEST = 0.001
+"""Share of the change that is printed at least."""
 NAMED = 4
 REST = "the rest"
 REPLACED = 1.1
@@ -52,8 +55,8 @@ def sentence(step: Change | None) -> str:
 def shares(step: Change | None, parts: Sequence[Part]) -> list[Share]:
     """Return what the change consists of, largest first, the rest last; empty if the step time did not change.
 
-    They sum to the change. Where a part went the other way than the whole, shares of it would pass 100 %, and are left
-    out.
+    They sum to the change, and their shares, to a tenth of a per cent each, to 100 %. Where a part went the other way
+    than the whole, shares of it would pass 100 %, and are left out.
     """
     if step is None or not step.delta or step.verdict == SAME:
         return []
@@ -64,10 +67,19 @@ def shares(step: Change | None, parts: Sequence[Part]) -> list[Share]:
         named += _name(part, [p for p in parts if p.level == 2 and (p.kind, p.parent) == (part.kind, part.name)], total)
     named = sorted(named, key=lambda pair: (-abs(pair[0]), pair[1]))[:NAMED]
     rest = total - sum(ns for ns, _ in named)
-    if named and abs(rest) >= 0.005 * abs(total):
+    if named and abs(rest) >= SMALLEST / 2 * abs(total):
         named.append((rest, REST))
-    one_way = all(ns / total >= 0.0 for ns, _ in named)
-    return [Share(text=text, delta=ns, fraction=ns / total if one_way else None) for ns, text in named]
+    of = [ns / total for ns, _ in named]
+    fractions = _rounded(of) if all(fraction >= 0.0 for fraction in of) else [None] * len(of)
+    return [Share(text=text, delta=ns, fraction=part) for (ns, text), part in zip(named, fractions, strict=True)]
+
+
+def _rounded(fractions: Sequence[float]) -> list[float]:
+    """Round fractions that sum to 1 so that they still do: the largest remainders are rounded up."""
+    exact = [fraction / SMALLEST for fraction in fractions]
+    whole = [math.floor(value) for value in exact]
+    up = sorted(range(len(exact)), key=lambda i: whole[i] - exact[i])[: round(sum(exact)) - sum(whole)]
+    return [(value + (i in up)) * SMALLEST for i, value in enumerate(whole)]
 
 
 def explanation(step: Change | None, of: Sequence[Share]) -> str:
