@@ -12,31 +12,29 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from hpuprof.comparison.comparable import Pair
+from hpuprof.comparison.kernel_kinds import ATTENTION, CONVOLUTION, MATRIX
 from hpuprof.comparison.prediction_check import difference, unprofiled
 from hpuprof.comparison.result import AppliedFix, Change, FixCheck, How, Prediction
-from hpuprof.comparison.signatures import Found
+from hpuprof.comparison.signatures import Found, loads_otherwise
 from hpuprof.model.answer import Span
 from hpuprof.model.durations import about
 from hpuprof.model.plan_rows import PlanRow
+from hpuprof.planning.greedy import SHOWN
+from hpuprof.planning.remedy import NO_PLACE
 
 Together = Callable[[Sequence[str]], Sequence[PlanRow]]
 """Prices A's plan with these fixes alone: rows of a plan."""
 FEWER_LAUNCHES = 0.9
 """Share of A's launches at which B's have fallen, at most, from which recorded steps are no test."""
-_CHANGES_KERNELS = {
-    "lower_precision",
-    "fp8",
-    "tf32",
-    "attention",
-    "layouts",
-    "pointwise_fusion",
-    "fused_optimizer",
-    "recomputation",
-}
-"""Fixes after which the same program runs other kernels."""
+_PRODUCTS = (MATRIX, CONVOLUTION, ATTENTION)
+_CHANGES_PRODUCTS = {"lower_precision", "fp8", "tf32", "faster_products", "attention", "layouts", "recomputation"}
+"""Fixes after which the same program runs other kernels of any kind."""
+_CHANGES_OTHERS = {"cpu_operators", "pointwise_fusion", "graph_breaks", "graph_kernels", "fused_optimizer"}
+"""Fixes after which it runs other kernels, but the same products."""
 _WHY = {
     "no_estimate": "A's plan has no estimate of it",
     "no_step_time": "a side has no step time",
+    "few_steps": "too few steps to know their noise",
     "noise": "steps vary too much to tell it from no gain",
     "other_device": "B ran on another device",
     "other_world_size": "B ran on another number of ranks",
@@ -50,6 +48,7 @@ _BASIS = {"unprofiled": "without the profiler", "recorded": "as recorded"}
 class _Predicted(Struct, frozen=True):
     how: How
     gain: Span
+    nothing: tuple[str, ...] = ()  # fixes that A's plan has no place for
     missing: tuple[str, ...] = ()  # fixes without an estimate
     why: str = ""  # of the first of them, in A's words
 
@@ -130,17 +129,22 @@ def _of_graphs(pair: Pair, names: Sequence[str], prediction: Prediction | None) 
 def _predicted(pair: Pair, names: Sequence[str], together: Together | None) -> _Predicted:
     rows = pair.a.data.plan if pair.a.whole else []
     alone = {name: _alone(rows, name) for name in names}
-    missing = [name for name, row in alone.items() if row is None]
+    without = [name for name, row in alone.items() if row is None]
+    nothing = tuple(n for n in without if any((row.remedy, row.reason) == (n, NO_PLACE[0]) for row in rows))
+    missing = tuple(name for name in without if name not in nothing)
+    known = [row for row in alone.values() if row is not None]
+    step_ns = max((row.before_ns or 0.0 for row in rows), default=0.0) or float(pair.a.mean("wall_ns").value or 0.0)
+    edge = len(nothing) * SHOWN * step_ns
     if missing:
         why = next((row.why for row in rows if row.remedy == missing[0] and row.why), "")
-        rest = [row for row in alone.values() if row is not None]
-        return _Predicted("not_known", _sum(rest, "alone") if rest else Span(), tuple(missing), why)
-    known = [row for row in alone.values() if row is not None]
+        others = _sum(known, "alone", edge) if known or nothing else Span()
+        return _Predicted("not_known", others, nothing, missing, why)
     if len(known) > 1 and together is not None:
-        plan = [row for row in together(names) if row.order is not None]
-        if {row.remedy for row in plan} == set(names):
-            return _Predicted("together", _sum(plan, "gain"))
-    return _Predicted("alone" if len(known) == 1 else "sum", _sum(known, "alone"))
+        priced = [name for name in names if name not in nothing]
+        plan = [row for row in together(priced) if row.order is not None]
+        if {row.remedy for row in plan} == set(priced):
+            return _Predicted("together", _sum(plan, "gain", edge), nothing)
+    return _Predicted("sum" if len(known) > 1 else "alone", _sum(known, "alone", edge), nothing)
 
 
 def _alone(rows: Sequence[PlanRow], name: str) -> PlanRow | None:
@@ -149,15 +153,15 @@ def _alone(rows: Sequence[PlanRow], name: str) -> PlanRow | None:
     return max(mine, key=lambda row: row.alone_ns or 0.0, default=None)
 
 
-def _sum(rows: Sequence[PlanRow], of: str) -> Span:
-    """Return the gains of several rows together.
+def _sum(rows: Sequence[PlanRow], of: str, edge: float) -> Span:
+    """Return the gains of several rows together; `edge`: what others save or lose at most [ns].
 
     Their ends are added as well, which is too wide where they are independent.
     """
     low, middle, high = (
         sum(float(getattr(row, f"{of}{end}") or 0.0) for row in rows) for end in ("_low_ns", "_ns", "_high_ns")
     )
-    return Span(low_ns=low, ns=middle, high_ns=high)
+    return Span(low_ns=low - edge, ns=middle, high_ns=high + edge)
 
 
 def _reason(pair: Pair, names: Sequence[str], predicted: _Predicted, achieved: Span, basis: str) -> str:
@@ -165,9 +169,13 @@ def _reason(pair: Pair, names: Sequence[str], predicted: _Predicted, achieved: S
         return "no_step_time"
     if predicted.how == "not_known":
         return "no_estimate"
-    other = difference(pair, kernels=not _CHANGES_KERNELS & set(names))
-    if other:
+    same = () if _CHANGES_PRODUCTS & set(names) else _PRODUCTS if _CHANGES_OTHERS & set(names) else None
+    if other := difference(pair, kernels=same):
         return other
+    if "data_loading" not in names and loads_otherwise(pair, pinning="uploads" in names):
+        return "other_program"
+    if basis == "recorded" and achieved.low_ns is None:
+        return "few_steps"
     if _hidden(achieved, predicted.gain):
         return "noise"
     a, b = (group.mean("launches").value for group in (pair.a, pair.b))
@@ -210,9 +218,12 @@ def _sentence(
             gain = predicted.gain
             known = f", and {about(gain.ns, gain.low_ns, gain.high_ns)} a step of the others"
         return f"{apart}A's plan has no estimate of {', '.join(predicted.missing)}{why}{known}; {reached}."
-    gain = predicted.gain
+    gain, without = predicted.gain, ", ".join(predicted.nothing)
     how = {"together": ", estimated together", "sum": ", the sum of each alone"}.get(predicted.how, "")
-    begin = f"Predicted to save {about(gain.ns, gain.low_ns, gain.high_ns)} a step{how}; {reached}"
+    saved = f"{about(gain.ns, gain.low_ns, gain.high_ns)} a step{how}"
+    if without:
+        saved = f"{saved}, nothing of it by {without}" if gain.ns else f"nothing by {without}"
+    begin = f"Predicted to save {saved}; {reached}"
     if reason:
         hint = f" {_TIME_BOTH}" if reason == "recorded_only" else ""
         return f"{begin}. Not scored: {_WHY[reason]}.{hint}"

@@ -7,11 +7,13 @@ test of it. Nor is a run on another device, of another size, or of another progr
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import msgspec
 
 from hpuprof.comparison.comparable import Group, Pair
+from hpuprof.comparison.kernel_kinds import kind_of_kernel
 from hpuprof.comparison.result import Prediction
 from hpuprof.model.prediction import Interval
 
@@ -81,10 +83,10 @@ def _speedup(group: Group) -> Interval | None:
     return Interval.of(low, median, high)
 
 
-def difference(pair: Pair, *, kernels: bool = True) -> str:
+def difference(pair: Pair, *, kernels: Collection[str] | None = None) -> str:
     """Return what makes B another experiment than the one predicted; empty when nothing shows.
 
-    `kernels`: whether the same program runs the same kernels, so that others are another program.
+    `kernels`: kinds of kernels that the same program runs on both sides, so that others are another program; None: all.
     """
     for reason, attribute in (
         ("other_device", "family"),
@@ -96,7 +98,7 @@ def difference(pair: Pair, *, kernels: bool = True) -> str:
             return reason
     if len(pair.a.ranks) != len(pair.b.ranks):
         return "other_world_size"
-    work = shared_work(pair) if kernels else None
+    work = shared_work(pair, kernels)
     same = (work is None or work >= SAME_WORK) and all(_agree(pair, *columns) for columns in _EXACT)
     return "" if same else "other_program"
 
@@ -113,16 +115,16 @@ def _agree(pair: Pair, table: str, columns: tuple[str, ...]) -> bool:
     return not all(sides) or sides[0] == sides[1]
 
 
-def shared_work(pair: Pair) -> float | None:
+def shared_work(pair: Pair, kinds: Collection[str] | None = None) -> float | None:
     """Return the share of the device's compute per step that both sides spend in kernels of one name; None if unknown.
 
-    The smaller of both times of each kernel, summed, over the larger of both sums.
+    The smaller of both times of each kernel, summed, over the larger of both sums. `kinds`: of kernels; None for all.
     """
     times: list[dict[str, float]] = []
     for group in (pair.a, pair.b):
         mine: dict[str, float] = {}
         for row in group.rows("kernels"):
-            if row.kind == "compute":
+            if row.kind == "compute" and (kinds is None or kind_of_kernel(row.name, row.engine) in kinds):
                 mine[row.name] = mine.get(row.name, 0.0) + row.total_ns / max(1, len(group.steps))
         times.append(mine)
     a, b = times

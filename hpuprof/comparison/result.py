@@ -168,10 +168,10 @@ class FixCheck(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[
         str,
         Meta(
-            description="Why it is not scored: no_estimate (A has none), no_step_time, noise (which holds zero and is "
-            "as large as the gain predicted), other_device, other_world_size, other_program, or recorded_only (the fix "
-            "removes launches, which profiling slows, and a side has no step time without the profiler); empty when "
-            "it is."
+            description="Why it is not scored: no_estimate (A has none), no_step_time, few_steps (recorded ones, too "
+            "few to know their noise), noise (which holds zero and is as large as the gain predicted), other_device, "
+            "other_world_size, other_program, or recorded_only (the fix removes launches, which profiling slows, and "
+            "a side has no step time without the profiler); empty when it is."
         ),
     ] = ""
     sentence: Annotated[str, Meta(description="The same in words.")]

@@ -95,6 +95,17 @@ def _workers(seen: Seen) -> list[Sign]:
     return [] if after else _with(seen.fell("waiting for loader workers", "blocked_loader_ns"))
 
 
+def loads_otherwise(pair: Pair, *, pinning: bool) -> bool:
+    """Whether the main thread fetches data in half the time or in twice as much; `pinning`: it may pin batches since.
+
+    Waiting for workers also changes with what the rest of the step takes, and says nothing.
+    """
+    there, back = Seen(pair), Seen(Pair(pair.kind, pair.b, pair.a))
+    if any(_WORKERS in name for side in there.names for name in side):
+        return False
+    return any(seen.fell("fetching data", "input_ns") for seen in ((there,) if pinning else (there, back)))
+
+
 def _at_places(seen: Seen, code: str, what: str) -> Sign | None:
     """Return a sign where obstacles of a code fell to half or less, with the place where most of them went."""
     a, b = seen.per_step(code)

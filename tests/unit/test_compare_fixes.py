@@ -17,6 +17,7 @@ import hpuprof
 from hpuprof.comparison.check_line import check_line
 from hpuprof.comparison.reports import compare_reports
 from hpuprof.comparison.result import Comparison
+from hpuprof.comparison.sentences import _rounded, percent
 from hpuprof.comparison.signatures import SIGNATURES
 from hpuprof.errors import InsufficientDataError
 from hpuprof.model.durations import about
@@ -629,3 +630,46 @@ def test_the_tables_hold_each_sign_with_both_numbers(tmp_path):
     assert section.rows[0] == ("fused_optimizer", "fused optimizer operators", "0", "1")
     assert "fused optimizer operators" in page_text(c)
     assert not [s for s in compare_sections(compare_reports(a, a)) if s.name == "fixes"]
+
+
+NOTHING = {"reason": "no_place", "why": "the steps hold no place where it saves 0.2 %"}
+
+
+def test_a_fix_without_a_place_is_predicted_to_save_nothing(tmp_path):
+    a, b = two_fixes(tmp_path)
+    place = PlanRow(order=None, remedy="lower_precision", title="", where="", **NOTHING)
+    check = compare_reports(edited(a, plan=[line("data_loading", (200, 410, 420)), place]), b).check
+    assert (check.how, check.verdict, check.reason) == ("alone", "inside", "")
+    assert (check.predicted.low_ns, check.predicted.ns, check.predicted.high_ns) == (198_000, 410_000, 422_000)
+    assert "a step, nothing of it by lower_precision; achieved" in check.sentence
+    only = compare_reports(edited(a, plan=[place]), program(tmp_path, kernels=(BF16,) * 2, step=900.0)).check
+    assert only.sentence.startswith("Predicted to save nothing by lower_precision; achieved")
+    assert only.verdict == "above"
+
+
+@pytest.mark.parametrize("fetching", [{"input_ns": (300_000, 1000)}, {"input_ns": (1000, 300_000)}])
+def test_a_check_is_not_scored_where_loading_or_products_differ_too(tmp_path, fetching):
+    a, b = PAIRS["fused_optimizer"](tmp_path)
+    a = edited(a, plan=[line("fused_optimizer", (100, 200, 300))])
+    before, after = (edited(side, steps=rows(input_ns=fetching["input_ns"][i])) for i, side in enumerate((a, b)))
+    assert compare_reports(before, after).check.reason == "other_program"
+    fused = ("aten::mm", "aten::relu", "aten::_fused_adam_")
+    more = program(tmp_path, operators=fused, kernels=(SGEMM,) * 4, step=900.0)
+    assert compare_reports(a, program(tmp_path, operators=fused, step=900.0)).check.reason == ""
+    assert compare_reports(a, more).check.reason == "other_program"
+
+
+def test_two_steps_are_no_test_of_a_prediction(tmp_path):
+    a, b = program(tmp_path, steps=2), program(tmp_path, loader=WORKERS, step=700.0, steps=2)
+    check = compare_reports(edited(a, plan=[line("data_loading", (250, 290, 320))]), b).check
+    assert (check.verdict, check.reason) == ("not scored", "few_steps")
+
+
+def test_shares_that_are_printed_sum_to_100_per_cent():
+    assert _rounded([0.8467, 0.0402, 0.1131]) == pytest.approx([0.847, 0.040, 0.113])
+    printed = re.findall(r"([\d.]+) %", explanation_of(_rounded([1 / 3, 1 / 3, 1 / 3])))
+    assert sum(map(float, printed)) == pytest.approx(100.0)
+
+
+def explanation_of(fractions: list[float]) -> str:
+    return "; ".join(percent(fraction, sign=False) for fraction in fractions)
