@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hpuprof.graph_mode.graph_prices import prices_of
 from hpuprof.graph_mode.job_play import JobPlay
 from hpuprof.model.prediction import ProfilingPrior
 from hpuprof.what_if.constants import constants_for
@@ -84,3 +85,33 @@ def test_a_given_step_time_shows_the_cost_of_profiling_where_no_batch_sets_it():
     assert mixed[late] == pytest.approx(prior[late])
     assert mixed[~late] == pytest.approx(given[~late])
     assert costed(0.5, "profiled") == pytest.approx(prior)
+
+
+def test_the_slowest_rank_with_graphs_sets_the_step_where_ranks_do_not_meet():
+    """Steps of 100 and 80 take 50 and 64 as graphs: 64 of 100, which is taken as part of their median."""
+
+    def option(ratio: float, uncorrected: float) -> SimpleNamespace:
+        return SimpleNamespace(ratio=pack(np.full(SAMPLES, ratio)), uncorrected_ns=uncorrected, skeletons=[])
+
+    known = {"base": "profiled", "recorded_skeletons": [], "profiled_step_ns": 100.0, "groups": []}
+    ranks = [rank(base_samples=pack(np.full(SAMPLES, ns)), **known) for ns in (100.0, 80.0)]
+    alone = JobPlay(ranks, CONSTANTS)
+    step_ns, uncorrected_ns = alone.with_graphs([option(2.0, 70.0), option(1.25, 90.0)])
+    assert not alone.joined
+    assert step_ns == pytest.approx(np.full(SAMPLES, 64 * 90 / 100))
+    assert uncorrected_ns == 90.0
+
+
+@pytest.mark.parametrize(("joined", "least"), [(True, 30.0), (False, 60.0)])
+def test_host_work_outside_of_graphs_bounds_a_job_whose_ranks_do_not_meet(joined, least):
+    """A rank that meets others takes waiting for them for host work."""
+    option = SimpleNamespace(region="step", drops_sync=False, asynchronous=False, host_outside_low_ns=80.0)
+    play = SimpleNamespace(
+        joined=joined,
+        behind=np.full(SAMPLES, 0.75),
+        base_samples=TIMES,
+        with_graphs=lambda options: (TIMES / len(options), 70.0),
+    )
+    job = SimpleNamespace(predictions=[SimpleNamespace(options=[option])], play=play, basis="steps", least_ns=30.0)
+    (price,) = prices_of(job)
+    assert (price.least_ns, price.uncorrected_ns) == (least, 70.0)
