@@ -100,7 +100,7 @@ def prices_of(job: Job) -> list[GraphPrice]:
         if job.basis == "one_step":
             step_ns = step_ns * one_step_noise(len(step_ns), job.idle_fraction)
         # The host's share outside a region that one rank makes of the step time holds for that rank alone.
-        outside_ns = 0.0 if job.play.joined else max(o.host_outside_low_ns for o in options)
+        outside_ns = 0.0 if job.play.joined else min(o.host_outside_low_ns for o in options)
         least_ns = max(job.least_ns, outside_ns * float(median(job.play.behind)))
         found.append(GraphPrice(options, step_ns, job.play.base_samples, uncorrected_ns, least_ns))
     return found

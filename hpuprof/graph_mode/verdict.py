@@ -77,7 +77,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
 
 
 def decide(main: Sequence[RankPartial], *, code: bool = True) -> Decision:
-    """Decide for the chosen recordings of all ranks; ranks go together: the slowest one sets the step.
+    """Decide for the chosen recordings of all ranks; ranks go together, as `JobPlay` says.
 
     Where the steps cannot be replayed, device rows still bound the gain from above, and may show which way it goes.
     `code`: with the code to type.

@@ -260,7 +260,9 @@ def how_joined(predictions: Sequence[Prediction], error: float | None, *, togeth
         why = "stage times do not show when collectives run"
     else:
         why = "their collectives do not match"
-    return [f"the slowest of {ranks} ranks sets the step time: {why}"]
+    return [
+        f"{ranks} ranks were replayed each by itself, and the job gains between the least and the most of them: {why}"
+    ]
 
 
 def assumptions(lead: Prediction, interface: str, ranks: int) -> list[str]:

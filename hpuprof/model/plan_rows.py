@@ -71,8 +71,7 @@ class PlanRow(Row, frozen=True, kw_only=True):
             "excluded (by one above), not_chosen (others were), record_again (what it gives after the rows above shows "
             "only in a new recording), not_found (nothing in the steps has that name), or why it cannot be said: "
             "not_linked, no_place (the steps hold none for it), in_recipes, compiled, not_told_apart, no_graphs, "
-            "no_such_switch, one_rank, not_joined (of a job whose ranks cannot be replayed together), or a reason of "
-            "graph_mode."
+            "no_such_switch, one_rank, or a reason of graph_mode."
         ),
     ] = ""
     asked: Annotated[bool, Meta(description="Whether it was asked for by name.")] = False

@@ -18,21 +18,17 @@ from hpuprof.graph_mode.job_play import JobPlay, left_at
 from hpuprof.model.arrays import median
 from hpuprof.model.partial import RankPartial
 from hpuprof.model.plan_rows import PlanRow, RankFixes
-from hpuprof.model.prediction import ChangedStep, Interval
+from hpuprof.model.prediction import Interval
 from hpuprof.model.recording_rows import Row
 from hpuprof.what_if.uncertainty import interval
 
 
 class JobPrice(Struct, frozen=True):
-    """What a fix saves of the job's step [ns], and its row on the first rank that has a place for it.
-
-    `most`: what it saves of the rank that it saves most by itself [ns].
-    """
+    """What a fix saves of the job's step [ns], and its row on the first rank that has a place for it."""
 
     saved: Interval
     p_gain: float
     row: PlanRow
-    most: float = 0.0
 
 
 class Graphed(Struct, frozen=True):
@@ -63,7 +59,6 @@ class JobPrices(Struct, frozen=True):
     wished: frozenset[str] = frozenset()  # the only ones to make; empty: all
     graphed: Graphed | None = None  # what is left of steps as graphs
     apart: frozenset[frozenset[str]] = frozenset()  # pairs of which only one can be made
-    joined: bool = True  # whether ranks meet; else one that waits for others may not show what it saves
 
     @classmethod
     def of(cls, ranks: Sequence[tuple[Row, RankPartial]]) -> JobPrices | None:
@@ -74,8 +69,6 @@ class JobPrices(Struct, frozen=True):
         if not known or any(p.method == "none" for p in predictions):
             return None
         job = Job([part for _, part, _, _ in known], predictions)
-        if job.play.fitted is None:
-            return None
         alone = {}
         names = list(dict.fromkeys(row.remedy for one in fixes for row in one.rows))
         for name in names:
@@ -84,8 +77,7 @@ class JobPrices(Struct, frozen=True):
             saved = None if samples is None else interval(samples)
             if samples is not None and saved is not None:
                 row = next(replace(row, **of.who) for of, *_, one in known for row in one.rows if row.remedy == name)
-                most = saved.high if job.play.joined else _most(job.play, of_rank)
-                alone[name] = JobPrice(saved, float(np.mean(samples > 0.0)), row, most)
+                alone[name] = JobPrice(saved, float(np.mean(samples > 0.0)), row)
         every = job.saved([one.together for one in fixes])
         done = frozenset(name for one in fixes if one.together is not None for name in one.together.names)
         return cls(
@@ -97,14 +89,7 @@ class JobPrices(Struct, frozen=True):
             frozenset(fixes[0].wished),
             _graphed(job.play, fixes),
             frozenset(frozenset(pair) for one in fixes for pair in one.apart),
-            joined=job.play.joined or len(known) == 1,
         )
-
-
-def _most(play: JobPlay, of_rank: Sequence[ChangedStep | None]) -> float:
-    """Return what a change saves of the rank that it saves most by itself, 95th percentile [ns]."""
-    alone = [JobPlay([p], play.constants).saved([step]) for p, step in zip(play.predictions, of_rank, strict=True)]
-    return max(found.high for samples in alone if samples is not None and (found := interval(samples)) is not None)
 
 
 def _graphed(play: JobPlay, fixes: Sequence[RankFixes]) -> Graphed | None:
@@ -113,16 +98,16 @@ def _graphed(play: JobPlay, fixes: Sequence[RankFixes]) -> Graphed | None:
     if len({one.captured for one in fixes}) > 1 or not all(() in found for found in of_rank):
         return None
 
+    plain = [found[()].skeletons[0] for found in of_rank]
+
     def left(names: Sequence[Sequence[str]]) -> float | None:
         steps = [found.get(tuple(mine), found[()]) for found, mine in zip(of_rank, names, strict=True)]
-        times = play.along_the_cost([step.skeletons[0] for step in steps], [left_at(0.0, s) for s in steps])
-        return None if times is None else max(float(median(times)), 1.0)
+        share = play.left([step.skeletons[0] for step in steps], plain, [left_at(0.0, step) for step in steps])
+        return None if share is None else min(1.0, float(median(share)))
 
-    alone = left([()] * len(fixes))
-    if alone is None:
+    if left([()] * len(fixes)) is None:
         return None
     names = dict.fromkeys(mine[0] for found in of_rank for mine in found if len(mine) == 1)
-    single = {name: left([(name,)] * len(fixes)) for name in names}
+    single = {name: share for name in names if (share := left([(name,)] * len(fixes))) is not None}
     every = left([one.together.names if one.together is not None else () for one in fixes])
-    shares = {name: min(1.0, then / alone) for name, then in single.items() if then is not None}
-    return Graphed(fixes[0].captured, shares, None if every is None else min(1.0, every / alone))
+    return Graphed(fixes[0].captured, single, every)

@@ -16,18 +16,13 @@ from hpuprof.graph_mode.verdict import SURE, WORTH_TRYING
 from hpuprof.model.plan_rows import PlanRow
 from hpuprof.model.prediction import GraphMode, Interval
 from hpuprof.planning.greedy import MOST, SHOWN, WORTH, columns
-from hpuprof.planning.job_prices import Graphed, JobPrice, JobPrices
+from hpuprof.planning.job_prices import Graphed, JobPrices
 from hpuprof.planning.rank_fixes import LARGEST
 from hpuprof.planning.remedies import BY_NAME
 from hpuprof.planning.remedies.graphs import clearing, place_of
 from hpuprof.planning.remedy import LOSS, NO_PLACE, Effort, weight_of, worth
 
 GRAPHS = "graphs"
-NOT_JOINED = (
-    "not_joined",
-    "the ranks cannot be replayed together, and one that waits for others does not show what it saves",
-)
-"""Why a place of a rank that is not the slowest one is unknown, where ranks do not meet."""
 _OCCURRENCE = ("start_ns", "dur_ns")
 """Columns of a row that are recorded times, and no parts of a step."""
 _READS, _OPTIMIZER = ("read_backs", "synchronisation"), ("fused_optimizer", "parameter_groups")
@@ -73,7 +68,7 @@ def lines_of(prices: JobPrices, rows: Sequence[PlanRow], graph: GraphMode) -> li
         *done,
         *(replace(row, reason=reason if wished or _much(row, now) else "adds_nothing") for row in rest),
         *(row for row in rows if row.remedy not in known),
-        *(_nowhere(prices.alone[row.remedy], joined=prices.joined) for row in found if row not in left),
+        *(_nowhere(row) for row in found if row not in left),
     ]
 
 
@@ -250,11 +245,7 @@ def _in_proportion(row: PlanRow, factor: float) -> PlanRow:
     return replace(row, order=None, then="", reason="", after=[], **known)
 
 
-def _nowhere(price: JobPrice, *, joined: bool) -> PlanRow:
-    """Return the row of a fix that saves nothing of the job, as far as that is known."""
-    row = price.row
-    if not joined and price.most > 0.0:
-        reason, why = NOT_JOINED
-        return replace(row, reason=reason, why=why, needs="more whole steps of all ranks", ceiling_ns=price.most)
+def _nowhere(row: PlanRow) -> PlanRow:
+    """Return the row of a fix that saves nothing of the job."""
     reason, why = NO_PLACE
     return PlanRow(order=None, remedy=row.remedy, title=row.title, where="", reason=reason, why=why, proof=row.proof)

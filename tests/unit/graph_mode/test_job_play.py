@@ -87,8 +87,8 @@ def test_a_given_step_time_shows_the_cost_of_profiling_where_no_batch_sets_it():
     assert costed(0.5, "profiled") == pytest.approx(prior)
 
 
-def test_the_slowest_rank_with_graphs_sets_the_step_where_ranks_do_not_meet():
-    """Steps of 100 and 80 take 50 and 64 as graphs: 64 of 100, which is taken as part of their median."""
+def test_where_ranks_do_not_meet_graphs_gain_between_the_least_and_the_most_of_them():
+    """Steps of 100 and 80, 90 at the median, that graphs make half and 0.8 times as long."""
 
     def option(ratio: float, uncorrected: float) -> SimpleNamespace:
         return SimpleNamespace(ratio=pack(np.full(SAMPLES, ratio)), uncorrected_ns=uncorrected, skeletons=[])
@@ -98,8 +98,10 @@ def test_the_slowest_rank_with_graphs_sets_the_step_where_ranks_do_not_meet():
     alone = JobPlay(ranks, CONSTANTS)
     step_ns, uncorrected_ns = alone.with_graphs([option(2.0, 70.0), option(1.25, 90.0)])
     assert not alone.joined
-    assert step_ns == pytest.approx(np.full(SAMPLES, 64 * 90 / 100))
+    assert [step_ns.min(), np.median(step_ns), step_ns.max()] == pytest.approx([45, 90 / 2.5**0.5, 72], rel=0.01)
+    assert alone.with_graphs([option(2.0, 70.0)] * 2)[0] == pytest.approx(np.full(SAMPLES, 45.0))
     assert uncorrected_ns == 90.0
+    assert alone.behind == pytest.approx(np.full(SAMPLES, 0.9))
 
 
 @pytest.mark.parametrize(("joined", "least"), [(True, 30.0), (False, 60.0)])

@@ -162,25 +162,28 @@ def test_the_step_time_now_is_as_sure_as_other_runs_are_alike(judge):
     assert judge(prediction(option(1.2, 1.5), base="given")).base_range_ns is None
 
 
-def test_the_slowest_rank_sets_the_step(judge):
+def test_ranks_that_do_not_meet_gain_between_the_least_and_the_most_of_them(judge):
     fast, slow = prediction(option(2.0, 2.0)), prediction(option(1.25, 1.25, uncorrected_ns=7e6), replay_error=0.02)
     graph = judge(fast, slow, fast)
-    assert graph.speedup.median == pytest.approx(1.25)
+    assert graph.speedup.median == pytest.approx(2.5**0.5, rel=0.01)
+    assert 1.25 < graph.speedup.low < 1.3
+    assert 1.9 < graph.speedup.high < 2.0
     assert (graph.uncorrected_step_ns, graph.replay_error) == (7e6, 0.02)
-    assert graph.step_time_ns.median == pytest.approx(8e6)
+    assert graph.step_time_ns.median == pytest.approx(10e6 / 2.5**0.5, rel=0.01)
     assert "all ranks use graph mode" in graph.assumptions
     assert judge(slow, fast, fast).speedup == graph.speedup
 
 
-def test_ranks_whose_recorded_steps_differ_gain_what_the_slowest_of_them_gains(judge):
+def test_ranks_whose_recorded_steps_differ_gain_of_the_median_one(judge):
     ranks = [prediction(option(1.2, 1.2), base_step_ns=ns) for ns in (8e6, 10e6, 16e6)]
     graph = judge(*ranks)
     assert graph.base_step_ns == pytest.approx(10e6)
     assert graph.speedup.median == pytest.approx(1.2)
     assert graph.step_time_ns.median == pytest.approx(10e6 / 1.2)
-    # Two of them could be no faster than the slowest one lets them be.
-    held = [*ranks[:2], prediction(option(1.0, 1.0), base_step_ns=16e6)]
-    assert judge(*held).speedup.median == pytest.approx(1.0)
+    # One that gains nothing may hold the others up, or wait for them.
+    held = judge(*ranks[:2], prediction(option(1.0, 1.0), base_step_ns=16e6)).speedup
+    assert 1.0 <= held.low < 1.02
+    assert 1.18 < held.high <= 1.2
 
 
 def test_nothing_is_promised_beyond_the_ceiling(judge):

@@ -118,14 +118,6 @@ def test_what_saves_nothing_of_the_job_has_no_place_in_it(graph):
     assert rows["fills"].why == "none"
 
 
-@pytest.mark.parametrize(("joined", "reason", "ceiling"), [(True, "no_place", None), (False, "not_joined", 50.0)])
-def test_what_saves_one_rank_alone_is_bounded_where_ranks_do_not_meet(graph, joined, reason, ceiling):
-    saved = msgspec.structs.replace(price("read_backs", 0, 0, 0), most=50.0)
-    assert job(None).joined
-    (found,) = lines_of(msgspec.structs.replace(job(None, saved), joined=joined), [], graph)
-    assert (found.order, found.reason, found.ceiling_ns) == (None, reason, ceiling)
-
-
 def test_times_of_what_one_rank_alone_has_a_price_for_are_parts_of_the_jobs_step(graph):
     """Its steps take 500 before its first line and 400 after it; those of the job 1000."""
     own = [

@@ -181,23 +181,17 @@ def test_ranks_that_are_not_replayed_leave_the_others_their_prices(tmp_path):
     assert JobPrices.of([lacking]) is None
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("reads", [{0: 200.0}, {1: 200.0}, {0: 200.0, 1: 200.0}, {0: 100.0, 1: 200.0}])
 @pytest.mark.parametrize("cause", ["graph_mode.job_play.REPLAY_LIMIT", "what_if.skeleton.MAX_COLLECTIVES"])
-def test_where_ranks_do_not_meet_the_slowest_by_itself_sets_the_step(rank, cause, monkeypatch, tmp_path):
-    """A replay beyond its limit, as where collectives do not match, and too many collectives to reduce steps to.
-
-    Each rank holds its waits for the other, so that what one alone reads is bounded.
-    """
+def test_where_ranks_do_not_meet_the_one_that_saves_most_is_waited_for(reads, cause, monkeypatch, tmp_path):
+    """A replay beyond its limit, as where collectives do not match, and too many collectives to reduce steps to."""
     monkeypatch.setattr(f"hpuprof.{cause}", -1)
-    report = analyzed(job({rank: 200.0}, {}), tmp_path)
+    report = analyzed(job(reads, {}), tmp_path)
     assert report.graph_mode.together_error is None
     row = read_of(report)
-    assert (row.order, row.reason, row.alone_ns) == (None, "not_joined", None)
-    assert (row.rank, row.where[:10]) == (rank, "aten::item")
-    assert 200_000 < row.ceiling_ns < 400_000
-    both = read_of(analyzed(job({0: 200.0, 1: 200.0}, {}), tmp_path))
-    assert (both.order, both.alone_ns) == (1, pytest.approx(200_000, rel=0.15))
-    assert both.before_ns == pytest.approx(report.graph_mode.base_step_ns, rel=0.05)
+    assert (row.order, row.rank, row.where[:10]) == (1, min(reads), "aten::item")
+    assert row.alone_ns == pytest.approx(200_000, rel=0.15)
+    assert row.before_ns == pytest.approx(report.graph_mode.base_step_ns, rel=0.05)
 
 
 def test_a_rank_whose_change_has_one_outcome_is_played_with_it_at_all():
@@ -223,7 +217,7 @@ class Later(JobPlay, frozen=True, eq=False, dict=True):
     def _unchanged(self) -> list[float]:
         return [self.now, self.now - 200]
 
-    def along_the_cost(self, times: list[float | None], every: Sequence[float] = ()) -> np.ndarray | None:
+    def _along_the_cost(self, times: list[float | None], every: Sequence[float]) -> np.ndarray | None:
         paced = max((self.now * left if left < 1 else 0.0 for left in every), default=0.0)
         return None if None in times or -1.0 in times else np.full(SAMPLES, max(*times, paced))
 
@@ -309,9 +303,12 @@ def test_graphs_and_a_fix_of_one_rank_leave_what_graphs_leave_without_its_place(
 class Meeting:
     """Ranks that take as long as the slowest of their steps, which are numbers; None: they do not fit together."""
 
-    def along_the_cost(self, steps: Sequence[Sequence[float | None]], every: Sequence[float]) -> np.ndarray | None:
+    def left(
+        self, steps: Sequence[Sequence[float | None]], than: Sequence[Sequence[float]], every: Sequence[float]
+    ) -> np.ndarray | None:
         times = [step if step is None else step * left for (step,), left in zip(steps, every, strict=True)]
-        return None if None in times else np.array([max(times), max(times), 2 * max(times)])
+        share = None if None in times else max(times) / max(step for (step,) in than)
+        return None if share is None else np.array([share, share, 2 * share])
 
 
 def fixes_of(captured: str, *graphed: tuple[list[str], float | None], together: list[str] | None = None):
