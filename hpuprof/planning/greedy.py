@@ -284,12 +284,14 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             open_ones = [
                 p for p in self.priced if p not in taken and not any(p.change.shares(change) for change in done)
             ]
-            gains = list(self._tried(open_ones, done, few, share))
-            # What costs time by itself waits until nothing else is left.
-            harmless = [found for found in gains if float(median(found[1].share)) <= 1.0 + TINY]
-            gains = harmless if any(found[0] >= WORTH for found in harmless) else gains
-            gains = [found for found in gains if found[0] >= WORTH]
-            gains = _least_doubtful(gains, first=not taken)
+            tried = list(self._tried(open_ones, done, few, share))
+            gains = _least_doubtful([found for found in tried if found[0] >= WORTH], first=not taken)
+            doubtful = all(_sure(found[3]) < LOSS for found in gains)
+            way = self._clearing(open_ones, tried, done, few, share) if doubtful and taken else None
+            if way is not None:
+                taken.append(way[0])
+                share = way[1]
+                continue
             if not gains:
                 break
             best = max(_worth(found) for found in gains)
@@ -301,31 +303,36 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
             chosen = min(alike, key=lambda found: (found[1].change.per_step or np.inf, -_worth(found)))
             clearing = [found for found in gains if found[1].remedy.name in chosen[1].change.after]
             chosen = max(clearing, key=_worth) if clearing else self._easier(gains, chosen, few, done)
-            doubtful = _sure(chosen[3]) < LOSS
-            way = self._clearing(open_ones, chosen[1], done, few, share) if doubtful else None
-            taken.append(way[0] if way else chosen[1])
-            if doubtful and way is None:  # what may lose comes last
+            taken.append(chosen[1])
+            share = chosen[2]
+            if doubtful:  # what may lose comes last
                 break
-            share = way[1] if way else chosen[2]
         return taken
 
     def _clearing(
-        self, open_ones: Sequence[Priced], doubtful: Priced, done: Sequence[Change], few: Pricing, share: Floats
+        self, open_ones: Sequence[Priced], tried: Sequence[Tried], done: Sequence[Change], few: Pricing, share: Floats
     ) -> tuple[Priced, Floats] | None:
-        """Return a change that loses nothing and after which what may lose gains most surely, with the share then."""
+        """Return a change that loses nothing and after which one that may lose gains most surely, with the share then.
+
+        Only what gains alone is looked at: it is what hides behind something else.
+        """
         most, found = WORTH, None
-        for other in open_ones:
-            if other is doubtful or other.change.shares(doubtful.change):
-                continue
-            try:
-                with_it = few.share([*done, other.change])
-                both = few.share([*done, other.change, doubtful.change])
-            except CrosswiseError:
-                continue
-            kept = float(median(share - with_it)) >= SHOWN and _sure(share - with_it) >= LOSS
-            gain = float(median(with_it - both))
-            if kept and gain >= most and _sure(with_it - both) >= LOSS:
-                most, found = gain, (other, with_it)
+        for doubtful in (one[1] for one in tried if _sure(one[3]) < LOSS):
+            for other in open_ones:
+                if (
+                    other is doubtful
+                    or other.change.shares(doubtful.change)
+                    or float(median(other.share)) > 1.0 - WORTH
+                ):
+                    continue
+                try:
+                    with_it = few.share([*done, other.change])
+                    kept = float(median(share - with_it)) >= SHOWN and _sure(share - with_it) >= LOSS
+                    more = with_it - few.share([*done, other.change, doubtful.change]) if kept else np.zeros(1)
+                except CrosswiseError:
+                    continue
+                if (gain := float(median(more))) >= most and _sure(more) >= LOSS:
+                    most, found = gain, (other, with_it)
         return found
 
     def _easier(self, gains: Sequence[Tried], best: Tried, few: Pricing, done: Sequence[Change]) -> Tried:

@@ -11,6 +11,7 @@ from builder import TraceBuilder
 from click.testing import CliRunner
 
 import hpuprof
+from benchmarks.plan_order import ordered
 from hpuprof.analysis.step_groups import LOADING
 from hpuprof.cli.main import cli
 from hpuprof.errors import ConfigError
@@ -612,6 +613,17 @@ def test_nothing_follows_what_may_lose():
     plan = plan_by(fills=0.95, graphs=1.0, tf32=1.0)
     plan.pricing.known |= {"fills tf32": MAY_LOSE, "fills graphs": 0.95, "fills graphs tf32": 0.7}
     assert [p.remedy.name for p in plan._greedy()] == ["fills", "tf32"]
+
+
+def test_the_regret_of_an_order_is_what_it_costs_more_than_the_best():
+    """Lines of 1.5, 1 and 1.2: steps of 1, 0.9 and 0.5 while they are made; best is the second one first."""
+    plan = plan_by(graphs=0.9, fused_optimizer=0.6, read_backs=1.0)
+    plan.pricing.known |= {"fused_optimizer graphs": 0.5, "fused_optimizer graphs read_backs": 0.4}
+    plan.pricing.known |= {"fused_optimizer read_backs": 0.6, "graphs read_backs": 0.9}
+    found = ordered(plan, plan.priced)
+    assert found.best == ["fused_optimizer", "graphs", "read_backs"]
+    assert found.regrets["what the weights say"] == pytest.approx((1.5 + 0.9 - 1.0 - 1.5 * 0.6) / 3.7)
+    assert found.regrets["nothing"] == pytest.approx((1.9 - 1.6) / 3)
 
 
 def test_a_line_comes_after_what_it_does_not_do_without_though_alone_it_saves_as_much():
