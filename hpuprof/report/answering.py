@@ -44,6 +44,8 @@ ELSEWHERE = "checked on other devices"
 NOTHING = "No fix that has an estimate here saves 1 % of the step."
 UNSURE = "No fix that has an estimate here is sure to save time"
 OVERTAKEN = "That is by itself: with the plan's lines done, it saves less than 1 % of the step."
+WIDE = 0.04
+"""Width of an interval, as a share of the step, of which a tenth of a per cent says nothing."""
 FEW = 3
 """Findings that are listed where the plan has no line."""
 LARGE, MOST = 0.1, 0.3
@@ -189,13 +191,15 @@ def saves(row: PlanRow, base_ns: float | None, *, alone: bool = False) -> str:
         verb, middle, low, high = "costs", -middle, None if high is None else -high, None if low is None else -low
     else:
         verb = "saves"
-    share = f", {_share(middle / base_ns)}" if base_ns else ""
+    width = high - low if low is not None and high is not None else 0.0
+    share = f", {_share(middle / base_ns, width / base_ns)}" if base_ns else ""
     return f"{verb} {about(middle, low, high)}{share}"
 
 
-def _share(fraction: float) -> str:
-    # Its interval is wider than a tenth of a per cent.
-    return f"{100 * fraction:.0f} %" if abs(fraction) >= 0.1 else percent(fraction)
+def _share(fraction: float, width: float) -> str:
+    """Return a share in words, without the decimal that an interval of this width leaves open, as `about` does."""
+    whole = abs(fraction) >= 0.1 or (abs(fraction) >= 0.01 and width >= WIDE)
+    return f"{100 * fraction:.0f} %" if whole else percent(fraction)
 
 
 def first_sentence(rows: Sequence[PlanRow], unit: str = "step", *, places: bool = True) -> str:

@@ -20,7 +20,7 @@ from hpuprof.model.prediction import Interval
 from hpuprof.model.tables import PlanRow, SuspectRow
 from hpuprof.planning.greedy import SIDE_BY_SIDE, WAIT_LESS, Plan, Priced, _least_doubtful, _sparing_the_host
 from hpuprof.planning.remedies import BY_NAME, REMEDIES
-from hpuprof.report.answering import _beyond, first_sentence
+from hpuprof.report.answering import _beyond, first_sentence, saves
 from hpuprof.report.job_plan import (
     _held_by_workers,
     _keeping_pace,
@@ -300,6 +300,20 @@ def line(order: int | None, remedy: str, gain: float) -> PlanRow:
 def test_a_first_line_that_is_not_about_the_bound_says_why(bound, first, why):
     rows = [line(1, first, 20.0), line(2, "lower_precision", 10.0)]
     assert _beyond(bound, rows, rows, "").partition(": ")[2] == why
+
+
+@pytest.mark.parametrize(
+    ("low", "middle", "high", "said"),
+    [
+        (0.0, 4e6, 6e6, "saves 4 ms (0 to 6), 5 %"),
+        (3.6e6, 4e6, 4.2e6, "saves 4.0 ms (3.6 to 4.2), 5.4 %"),
+        (-6e6, -4e6, 0.0, "costs 4 ms (0 to 6), 5 %"),
+        (-6e6, 0.5e6, 6e6, "saves 0 ms (−6 to 6), 0.7 %"),
+    ],
+)
+def test_a_share_has_no_decimal_that_its_interval_leaves_open(low, middle, high, said):
+    row = msgspec.structs.replace(line(1, "fills", middle), gain_low_ns=low, gain_ns=middle, gain_high_ns=high)
+    assert saves(row, 74e6) == said
 
 
 def suspect(saved: float) -> SuspectRow:
@@ -607,6 +621,12 @@ def test_what_makes_a_doubtful_change_sure_goes_before_it():
     assert [p.remedy.name for p in plan._greedy()] == ["fills", "graphs", "tf32"]
     plan.pricing.known["graphs tf32"] = 0.8
     assert plan._needed(plan.priced[:2], plan.priced[2], 0.0, 0.19) == [2]
+
+
+def test_what_pays_after_graphs_stands_where_it_is_worth_most_though_alone_it_loses():
+    plan = plan_by(graphs=0.5, tf32=1.1, fills=0.96)
+    plan.pricing.known |= {"graphs tf32": 0.4, "fills graphs": 0.48, "fills graphs tf32": 0.38}
+    assert [p.remedy.name for p in plan._greedy()] == ["graphs", "tf32", "fills"]
 
 
 def test_nothing_follows_what_may_lose():
