@@ -18,7 +18,7 @@ from msgspec import Struct
 from hpuprof.analysis.integrity import LOST
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.step_outliers import OUTLIER
-from hpuprof.analysis.steps import LEFT_OUT, ONCE, RECURS, TYPICAL
+from hpuprof.analysis.steps import COMPILES, LEFT_OUT, ONCE, RECURS, TYPICAL
 from hpuprof.model.arrays import Floats, Ints, Mask, distinct, median
 from hpuprof.model.intervals import Intervals, complement, measure, union_of
 from hpuprof.model.schema import Activity, DeviceKind, HostKind
@@ -73,7 +73,7 @@ def group_rows(view: RankView) -> list[StepGroupRow]:
     steps = view.steps
     kinds, fills, groups = steps.kind_names(), _Fills(view), dict[_Key, list[int]]()
     for i, (standing, reason) in enumerate(zip(steps.standing, steps.excluded, strict=True)):
-        slow = reason == OUTLIER and steps.above[i] > 0
+        slow = (reason == OUTLIER or (reason == COMPILES and standing == RECURS)) and steps.above[i] > 0
         fill = fills.of(i) if standing in (RECURS, ONCE) and steps.above[i] > 0 else Fill()
         kind = "" if standing == LEFT_OUT else kinds[i]
         groups.setdefault(_Key(standing, SLOW if slow else reason, kind, fill), []).append(i)

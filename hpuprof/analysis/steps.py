@@ -89,7 +89,9 @@ ANOTHER, BEHIND = "another kind", "behind another"
 """Reasons, as OUTLIER is, for which a step of the loop is not typical; all others leave it out of the loop."""
 BORDERS = ("first", "last")
 """Reasons for which a step is left out of the loop, although it does what the others do."""
-_REASONS = {CAPTURE: "graph capture", COMPILING: "compiling", VALIDATION: "validation"}
+COMPILES = "compiling"
+"""The reason of steps that compile: between typical steps, twice or more, they are the loop's."""
+_REASONS = {CAPTURE: "graph capture", COMPILING: COMPILES, VALIDATION: "validation"}
 
 
 class Steps(Struct, frozen=True, eq=False, dict=True):
@@ -420,7 +422,8 @@ def _standing(excluded: list[str], kinds: list[StepKind], above: Ints, named: In
     """Return the standing of each step. What is seen twice recurs, and so does what its name calls periodic.
 
     Steps are seen together where they are typical of one kind, or outliers on the same side of one. A step that waited
-    for its batch is also seen again in a first or last step that waited about as long: workers deliver in turns.
+    for its batch is also seen again in a first or last step that waited about as long: workers deliver in turns. What
+    compiles before the first typical step warms up, between typical ones it is the loop's.
 
     Args:
         excluded: why each step is not typical.
@@ -443,6 +446,10 @@ def _standing(excluded: list[str], kinds: list[StepKind], above: Ints, named: In
         often, by_turns = Counter(sides), kind.name.startswith((ACCUMULATING, UPDATING))
         for i, side in zip(mine, sides, strict=True):
             out[i] = RECURS if often[side] >= _RECURS or pauses[i] or by_turns else ONCE
+    within = range(int(usual[0]), int(usual[-1])) if len(usual) else ()
+    again = [i for i in within if excluded[i] == COMPILES and above[i] > 0]
+    for i in again if len(again) >= _RECURS else ():
+        out[i] = RECURS
     return out
 
 

@@ -171,7 +171,7 @@ class StepRow(Row, frozen=True, kw_only=True):
     @property
     def slow(self) -> bool:
         """Whether it recurs and took much longer than a typical step of its kind."""
-        return self.steady and self.excluded == "outlier" and (self.above_ns or 0) > 0
+        return self.steady and self.excluded in ("outlier", "compiling") and (self.above_ns or 0) > 0
 
 
 def left_out_of_loop(steps: Sequence[StepRow]) -> list[StepRow]:

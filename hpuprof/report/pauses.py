@@ -65,6 +65,7 @@ _FOUND_AS = {
     LOADING: ("HP202",),
     "callback or checkpoint": ("HP209",),
     "allocation": ("HP211", "HP218"),
+    "compilation": ("HP205",),
 }
 """The findings on what fills a pause."""
 _LOOK = (

@@ -96,8 +96,9 @@ def _compile(context: Context, _: float) -> Found | None:
     if not late:
         return None
     spent = sum(s.compile_ns for s in late)
-    evidence = f"{len(late)} of {len(steps)} steps compile after the first one, {spent / 1e6:.2f} ms in total"
-    return Found(evidence, spent / max(1, sum(s.wall_ns for s in steps)))
+    share = spent / max(1, sum(s.wall_ns for s in steps))
+    evidence = f"{len(late)} of {len(steps)} steps compile after the first one, {percent(share)} of the time"
+    return Found(evidence, share)
 
 
 def _exposed(context: Context, limit: float) -> Found | None:

@@ -25,7 +25,7 @@ def paused(path: Path, slow: Sequence[int], stall: float, row: str = LOADER) -> 
         wall = 10_000 * (1 + 0.01 * rng.standard_normal()) + wait
         builder.step(i, start, wall - 1)
         if wait and row:
-            builder.annotation(row, start + 1, wait - 2)
+            builder.host(row, start + 1, wait - 2, cat="user_annotation" if row == LOADER else "cuda_runtime")
         builder.host("aten::mm", start + wait + 5, 6000)
         builder.kernel("gemm", start + wait + 20, 5000, launch=start + wait + 7)
         start += wall
@@ -60,6 +60,19 @@ def test_a_stall_in_every_sixth_step_makes_the_run_slower(tmp_path, loader):
     assert line.gain_ns == pytest.approx(80e6 / 28, rel=0.02)
     planned = [row for row in b.data.plan if row.order is not None]
     assert [row.before_ns for row in planned[1:]] == pytest.approx([row.after_ns for row in planned[:-1]])
+
+
+def test_compiling_again_and_again_is_a_pause_of_the_loop_and_once_is_none(tmp_path):
+    compiling = "nvrtcCompileProgram"
+    report = hpuprof.analyze(paused(tmp_path / "a.json", (1, 6, 12, 18, 24), 20.0, compiling), jobs=1)
+    standing = {s.step: (s.standing, s.excluded) for s in report.data.steps if s.compile_ns}
+    assert standing == {1: ("left out", "compiling"), **dict.fromkeys((6, 12, 18, 24), ("recurs", "compiling"))}
+    (row,) = [row for row in report.data.plan if row.remedy == "pauses"]
+    assert row.title == "Compile no more inside the loop"
+    assert row.gain_ns == pytest.approx(80e6 / 27, rel=0.03)
+    once = hpuprof.analyze(paused(tmp_path / "b.json", (12,), 20.0, compiling), jobs=1)
+    assert [s.standing for s in once.data.steps if s.compile_ns] == ["left out"]
+    assert not [row for row in once.data.plan if row.remedy == "pauses"]
 
 
 @pytest.mark.parametrize(("slow", "stall"), [((14, 28), 60.0), ((10, 20), 20.0)])
