@@ -155,7 +155,8 @@ def _change(
     per_step = float(len(rows)) / program.steps
     of_device = program.dur[rows].sum() / program.dur.sum()
     on_in = "on" if bits == "fp32" else "in"
-    where = f"{per_step:,.0f} kernels of matrix operators {on_in} {bits}, {of_device:.0%} of the device's time"
+    kernels = f"{per_step:,.0f} kernel{'' if round(per_step) == 1 else 's'}"
+    where = f"{kernels} of matrix operators {on_in} {bits}, {of_device:.0%} of the device's time"
     return Change(where, per_step, of_launches(change.edit), of_launches(change.ideal), uncertain=True, touches=calls)
 
 

@@ -33,7 +33,7 @@ def test_half_the_bits_take_at_least_the_ratio_of_the_peaks(tmp_path):
     assert bench.now == 100
     assert bench.with_it(0.0) == 100 - 80 * (1 - 156 / 312)
     assert bench.with_it(1.0) == 100
-    assert bench.changes[0].where == "1 kernels of matrix operators on fp32, 100% of the device's time"
+    assert bench.changes[0].where == "1 kernel of matrix operators on fp32, 100% of the device's time"
 
 
 def test_casts_cost_the_host_two_more_launches(tmp_path):
@@ -170,7 +170,7 @@ def of_half(operator: str = "aten::mm", *, inner: int = 8192, kind: str = HALVES
 def test_fp8_takes_at_least_the_ratio_of_the_peaks_and_half_a_pass_for_casts(tmp_path):
     bench = Bench.of(of_half(), lower_precision.FP8, tmp_path)
     passes = 3 * 8192 * 8192 * 2 / 3.35e6  # µs for operands and result
-    assert bench.changes[0].where == "1 kernels of matrix operators in 16 bits, 100% of the device's time"
+    assert bench.changes[0].where == "1 kernel of matrix operators in 16 bits, 100% of the device's time"
     assert bench.with_it(0.0) == pytest.approx(1000 - 800 * (1 - 989 / 1979) + 0.5 * passes, abs=0.1)
     assert bench.with_it(1.0) == pytest.approx(1000 + 2.5 * passes, abs=0.1)
 
