@@ -41,7 +41,7 @@ from .baselines import ESTIMATORS, saved_shares
 from .cures import Outcome, cures
 from .edits import Edit, Luck, remedies
 from .jobs import score_job
-from .score import LINES, PAIRS, Row, paired, shares, table
+from .score import LINES, PAIRS, Row, choices, paired, shares, table
 
 SINGLE = tuple(f for f in FAMILIES if f != "hpu-lazy" and f not in MIXED)
 SLOW_LOADER_NS = (5.7, 7.0)
@@ -153,7 +153,8 @@ class Judge:
                     best[row.remedy] = row
         for name, row in best.items():
             interval = row.alone_low_ns or 0.0, row.alone_high_ns or 0.0
-            yield self.row([name], name, before, before - (row.alone_ns or 0.0), interval)
+            found = self.row([name], name, before, before - (row.alone_ns or 0.0), interval)
+            yield replace(found, order=min((r.order for r in rows if r.remedy == name and r.order), default=None))
 
     def lines(self, rows: Sequence[PlanRow], before: float, kind: str) -> Iterator[Row]:
         """Yield the first two and three lines of a plan done together, while the world can do them."""
@@ -214,7 +215,7 @@ def main() -> None:
         else:
             rows += score_case(World.wasteful(seed) if args.wasteful else World.of(seed), told=args.given)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
-    print(f"{len({r.case for r in rows})} cases have something to change. {shares(rows)}\n")
+    print(f"{len({r.case for r in rows})} cases have something to change. {shares(rows)} {choices(rows)}\n")
     print("\n".join(table(rows, [] if args.wasteful or args.jobs else ESTIMATORS)))
     if args.json:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))

@@ -33,7 +33,7 @@ from benchmarks.world.training import build
 
 from .__main__ import SLOW_LOADER_NS, Judge, captured
 from .edits import Luck, remedies
-from .score import LINES, Row, paired, shares, table
+from .score import LINES, Row, choices, paired, shares, table
 
 Steps = tuple[Step, ...]
 Edit = Callable[[Steps], Steps]
@@ -167,7 +167,9 @@ def main() -> None:
         job = Job.of(seed, workers=args.workers, queue=args.queue, links=args.links)
         rows += score_job(job, told=args.given)
         print(f"{seed}: {len(rows)} rows", file=sys.stderr, flush=True)
-    print(f"{len({r.case for r in rows})} of {args.cases} jobs have a price for something. {shares(rows)}\n")
+    print(
+        f"{len({r.case for r in rows})} of {args.cases} jobs have a price for something. {shares(rows)} {choices(rows)}\n"
+    )
     print("\n".join(table(rows, [])))
 
 
