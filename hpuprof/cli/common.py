@@ -184,7 +184,7 @@ graph_options = options(
     click.option(
         "--step-time-from",
         metavar="FILE",
-        help="File with it: SimpleProfiler, trainer_state.json, vLLM or SGLang benchmark, training log, progress bar.",
+        help="File with it: SimpleProfiler, metrics.csv, TraceML, trainer_state.json, vLLM or SGLang benchmark, log.",
     ),
     click.option(
         "--constants",

@@ -4,6 +4,8 @@ A trace alone does not hold the step time without the profiler; what lies next t
 recognized by their content, not by their names:
 
 - Lightning `SimpleProfiler` report: mean of `run_training_batch` and of fetching its batch;
+- Lightning `CSVLogger` with `ThroughputMonitor`: time and batches of training, from row to row;
+- TraceML `final_summary.json`: the mean step of all ranks, with its wait for input;
 - Hugging Face `trainer_state.json`: `train_steps_per_second` of the whole training;
 - vLLM and SGLang serving benchmarks: `median_itl_ms`, else `median_tpot_ms`: a decode step each;
 - DeepSpeed `wall_clock_breakdown`: forward, backward and step, without the loader;
@@ -13,9 +15,11 @@ recognized by their content, not by their names:
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +30,7 @@ from hpuprof.errors import InputError
 from hpuprof.files import cannot_read, is_regular, read_regular
 from hpuprof.model.arrays import median
 
-SUFFIXES = (".txt", ".log", ".out", ".json", ".jsonl")
+SUFFIXES = (".txt", ".log", ".out", ".json", ".jsonl", ".csv")
 MOST_BYTES = 16 << 20
 MOST_FILES = 64
 """Larger files and more of a directory are not looked at: what times steps is small, and lies next to the traces."""
@@ -103,6 +107,27 @@ def _simple_profiler(text: str) -> tuple[float, float] | None:
     return 1e9 * (batch + loading), 0.0
 
 
+def _throughput_rows(text: str) -> tuple[float, float] | None:
+    """Take what `ThroughputMonitor` logs: seconds and batches since training, or its next epoch, began."""
+    lines = text.splitlines()
+    if not lines or not {"train/time", "train/batches"} <= set(lines[0].split(",")):
+        return None
+    cells = [(row["train/time"], row["train/batches"]) for row in csv.DictReader(lines)]
+    rows = [(float(time), float(batches)) for time, batches in cells if _number(time) and _number(batches)]
+    steps = [(then - since, n - before) for (since, before), (then, n) in pairwise(rows)]
+    return _of_lines(1e9 * time / batches for time, batches in steps if time > 0 and batches > 0)
+
+
+def _traceml(text: str) -> tuple[float, float] | None:
+    found = _document(text) if '"step_time"' in text else None
+    for name in ("step_time", "global", "average"):
+        found = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    ms: Any = found.get("step_time_ms", found.get("total_step_ms"))  # until version 1.7 of its schema
+    return (1e6 * ms, 0.0) if _positive(ms) else None
+
+
 def _trainer_state(text: str) -> tuple[float, float] | None:
     state = _document(text) if '"log_history"' in text else None
     history = state.get("log_history") if isinstance(state, dict) else None
@@ -168,9 +193,9 @@ def _of_lines(times: Iterator[float]) -> tuple[float, float] | None:
     return middle, float(1.4826 * median(np.abs(late - middle)))
 
 
-def _number(text: str) -> bool:
+def _number(text: str | None) -> bool:
     try:
-        return float(text) >= 0
+        return float(text or "") >= 0
     except ValueError:
         return False
 
@@ -188,6 +213,8 @@ def _document(text: str) -> Any:
 
 READERS: tuple[tuple[str, Callable[[str], tuple[float, float] | None]], ...] = (
     ("Lightning SimpleProfiler", _simple_profiler),
+    ("Lightning CSVLogger and ThroughputMonitor", _throughput_rows),
+    ("TraceML final_summary.json", _traceml),
     ("Hugging Face trainer_state.json", _trainer_state),
     ("vLLM or SGLang serving benchmark", _serving_benchmark),
     ("DeepSpeed wall_clock_breakdown", _deepspeed),

@@ -21,6 +21,12 @@ TRAINER_STATE = {
     "global_step": 200,
     "log_history": [{"loss": 2.1, "step": 100}, {"train_runtime": 40.0, "train_steps_per_second": 5.0, "step": 200}],
 }
+TRACEML = {
+    "schema_version": 1.7,
+    "step_time": {"global": {"average": {"input_wait_ms": 80.0, "step_time_ms": 240.0, "h2d_ms": None}}},
+    "step_memory": {"global": {"average": {"peak_allocated_bytes": 1.0}}},
+}
+TRACEML_OLD = {"schema_version": 1.6, "step_time": {"global": {"average": {"total_step_ms": 31.0}}}}
 DEEPSPEED = (
     "[2026-05-01 10:00:01,000] [INFO] [logging.py:96:log_dist] [Rank 0] "
     "time (ms) | fwd_microstep: 3.00 | bwd_microstep: 6.00 | bwd_inner_microstep: 5.90 | step_microstep: 2.00\n"
@@ -35,6 +41,14 @@ KNOWN = {
     "vllm.json": (json.dumps(VLLM), 9.1, "vLLM or SGLang serving benchmark"),
     "sglang.jsonl": (json.dumps({"median_tpot_ms": 12.5}) + "\n", 12.5, "vLLM or SGLang serving benchmark"),
     "trainer_state.json": (json.dumps(TRAINER_STATE), 200.0, "Hugging Face trainer_state.json"),
+    "final_summary.json": (json.dumps(TRACEML), 240.0, "TraceML final_summary.json"),
+    "old_summary.json": (json.dumps(TRACEML_OLD), 31.0, "TraceML final_summary.json"),
+    "metrics.csv": (
+        "epoch,loss,step,train/batches,train/time\n"
+        + "".join(f"0,,{n},{n + 1},{0.5 + 0.025 * n:.3f}\n0,2.9,{n},,\n" for n in range(9, 100, 10)),
+        25.0,
+        "Lightning CSVLogger and ThroughputMonitor",
+    ),
     "deepspeed.log": (DEEPSPEED * 5, 11.0, "DeepSpeed wall_clock_breakdown"),
     "megatron.log": (
         "".join(MEGATRON.format(n=n, ms=900.0 if n < 3 else 250.5) for n in range(8)),
@@ -71,6 +85,19 @@ def test_what_lightnings_simple_profiler_prints(tmp_path: Path) -> None:
     assert (timer.step_ns, timer.tool) == (14 * MS, "Lightning SimpleProfiler")
 
 
+def test_what_lightnings_csv_logger_writes_of_its_throughput_monitor(tmp_path: Path) -> None:
+    loggers = pytest.importorskip("lightning.pytorch.loggers")
+    throughput = pytest.importorskip("lightning.fabric.utilities.throughput")
+    measured, logger = throughput.Throughput(window_size=4), loggers.CSVLogger(tmp_path, name="", version="")
+    for step in range(8):
+        measured.update(time=1.0 + 0.02 * step, batches=step + 1, samples=4 * step + 4)
+        logger.log_metrics({f"train/{name}": value for name, value in measured.compute().items()}, step=step)
+        logger.log_metrics({"loss": 2.5}, step=step)
+    logger.save()
+    (timer,) = find_timers([tmp_path], other_than=[])
+    assert (timer.step_ns, timer.tool) == (20 * MS, "Lightning CSVLogger and ThroughputMonitor")
+
+
 def test_what_tqdm_prints(tmp_path: Path) -> None:
     tqdm = pytest.importorskip("tqdm")
     written = io.StringIO()
@@ -83,7 +110,19 @@ def test_what_tqdm_prints(tmp_path: Path) -> None:
     assert read_timer(tmp_path / "train.log").tool == "progress bar"
 
 
-@pytest.mark.parametrize("text", ["", "loss 0.3\n" * 50, "{broken", '{"median_itl_ms": "9"}', "3.0it/s\n2.0it/s\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "loss 0.3\n" * 50,
+        "{broken",
+        '{"median_itl_ms": "9"}',
+        "3.0it/s\n2.0it/s\n",
+        '{"step_time": {"global": {"average": {"step_time_ms": null}}}}',
+        '{"step_time": [], "global": 3}',
+        "epoch,step,train/batches,train/time\n0,1,2\n0,2,x,\n",
+    ],
+)
 def test_a_file_without_a_time_per_step_is_refused_and_passed_by(tmp_path: Path, text: str) -> None:
     (tmp_path / "some.log").write_text(text)
     assert find_timers([tmp_path], other_than=[]) == []
