@@ -176,7 +176,7 @@ def _predict_with(
         loader_late=None if loader is None else loader.probability,
         loader_every=b"" if loader is None else pack(loader.every),
         modules=list(dict.fromkeys(name for r in regions for name in r.members))[:MODULES_NAMED],
-        optimizer=_optimizer_name(view.trace),
+        optimizer=optimizer_name(view.trace),
         measured=[c for name, c in constants.items() if settings.measured and name in settings.measured],
         options=found.options,
         refused=list(found.refused),
@@ -233,7 +233,7 @@ class _Captures(msgspec.Struct, frozen=True, eq=False):
         self.edits[OptionKey.of(option)] = edit
 
 
-def _optimizer_name(trace: Trace) -> str:
+def optimizer_name(trace: Trace) -> str:
     """Return the class of the optimizer as torch annotates it, or an empty string."""
     names = {m.group(1) for n in trace.names if (m := _OPTIMIZER.match(n))}
     return min(names, default="")

@@ -10,6 +10,8 @@ import numpy as np
 from hpuprof.analysis.host_alone import used_no_device
 from hpuprof.analysis.placement import Phase
 from hpuprof.analysis.rank_view import RankView
+from hpuprof.families import FAMILIES
+from hpuprof.graph_mode.predict import optimizer_name
 from hpuprof.model.arrays import Ints, Mask
 from hpuprof.model.intervals import contains
 from hpuprof.model.schema import DeviceKind
@@ -45,12 +47,16 @@ _FUSED = "aten::_fused_"
 OF_LISTS = re.compile(r"^aten::_(?:fused|foreach)_")
 """Operators that take lists of parameters: each runs at least once for a group."""
 _OF_TORCH = re.compile(r"^aten::")
+_WITH_FUSED = ("Adam", "AdamW", "SGD")
+_WITH_LISTS = ("ASGD", "Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
+"""Classes of `torch.optim` with an implementation that is fused on a device, and others that take lists of tensors."""
 
 
 def find_fused(situation: Situation) -> Iterator[Change]:
     """Find optimizers with many launches per step that are not fused."""
     of, view = situation.calls, situation.view
-    if any(name.startswith(_FUSED) for name in _operators(view, OF_LISTS.match)):
+    lists = _operators(view, OF_LISTS.match)
+    if any(name.startswith(_FUSED) for name in lists) or (lists and optimizer_name(view.trace) in _WITH_LISTS):
         return
     if of is None:
         if not view.device_traced and used_no_device(view.trace):  # else the device may be what the step waits for
@@ -71,7 +77,8 @@ def find_fused(situation: Situation) -> Iterator[Change]:
         return spared(folded(model, groups, 0.0), of, windows, 1.0)
 
     where = f"{per_step:,.0f} launches in the optimizer's step"
-    yield Change(where, per_step, of_launches(edit), of_launches(ideal), uncertain=True, touches=calls)
+    code = _code(view, FUSED)
+    yield Change(where, per_step, of_launches(edit), of_launches(ideal), uncertain=True, touches=calls, code=code)
 
 
 def _on_the_host(view: RankView, left: tuple[float, float]) -> Iterator[Change]:
@@ -85,8 +92,11 @@ def _on_the_host(view: RankView, left: tuple[float, float]) -> Iterator[Change]:
     def edit(model: StepModel, level: float) -> StepModel:
         return model.without_host(shortened(windows, 1.0 - (few + (many - few) * level)))
 
+    def ideal(model: StepModel, _: float) -> StepModel:
+        return model.without_host(windows)
+
     where = f"{each:,.0f} operators in the optimizer's step"
-    yield Change(where, each, edit, lambda model, _: model.without_host(windows), uncertain=True, occurs=windows)
+    yield Change(where, each, edit, ideal, uncertain=True, occurs=windows, code=_code(view, FUSED))
 
 
 def find_groups(situation: Situation) -> Iterator[Change]:
@@ -106,7 +116,16 @@ def find_groups(situation: Situation) -> Iterator[Change]:
         return spared(folded(model, groups, 1.0), of, windows, 1.0 - left)
 
     where = f"{count:,.0f} groups, {per_step:,.0f} launches in the optimizer's step"
-    yield Change(where, per_step, of_launches(edit), uncertain=True, touches=calls)
+    yield Change(where, per_step, of_launches(edit), uncertain=True, touches=calls, code=_code(of.view, GROUPS))
+
+
+def _code(view: RankView, remedy: Remedy) -> str:
+    """Return a remedy's code for the optimizer that the recording names; empty: the remedy's own holds."""
+    name = optimizer_name(view.trace)
+    if remedy.name in FAMILIES[view.trace.family].code or name not in (*_WITH_FUSED, *_WITH_LISTS):
+        return ""
+    code = remedy.code.replace("AdamW", name)
+    return code if name in _WITH_FUSED else code.replace("fused=True", "foreach=True")
 
 
 def _launches(of: ProgramCalls) -> tuple[Mask, float]:

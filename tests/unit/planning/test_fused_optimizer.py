@@ -54,6 +54,29 @@ def test_many_groups_are_merged_into_one_or_a_quarter_of_them(tmp_path):
     assert bench.with_it(1.0) == pytest.approx(60 + 240 / 4, abs=4)
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("SGD", "torch.optim.SGD(model.parameters(), lr=lr, fused=True)"),
+        ("RMSprop", "torch.optim.RMSprop(model.parameters(), lr=lr, foreach=True)"),
+        ("Lamb", "torch.optim.AdamW(model.parameters(), lr=lr, fused=True)"),  # whatever it takes is not known
+    ],
+)
+def test_the_code_is_of_the_optimizer_that_the_recording_names(name, code, tmp_path):
+    trace = loop(allocating=False)
+    for event in trace.events:
+        event["name"] = event["name"].replace("AdamW", name)
+    report = hpuprof.analyze(trace.write(tmp_path / "t.json"), jobs=1, cache="off")
+    assert next(row.code for row in report.data.plan if row.remedy == "fused_optimizer") == code
+
+
+def test_a_list_of_tensors_is_all_that_some_optimizers_take(tmp_path):
+    trace = grouped("aten::_foreach_add_", groups=12)
+    for event in trace.events:
+        event["name"] = event["name"].replace("AdamW", "RMSprop")
+    assert Bench.of(trace, fused_optimizer.FUSED, tmp_path).changes == []
+
+
 def test_a_fused_optimizer_is_not_advised_again(tmp_path):
     fused = grouped("aten::_fused_adamw_", groups=12)
     assert Bench.of(fused, fused_optimizer.FUSED, tmp_path / "a").changes == []
