@@ -307,9 +307,10 @@ def _answer(job: Job, ranked: list[GraphPrice], statuses: list[ObstacleStatus], 
     verdict = "no" if job.reach <= GAIN else _verdict(gain, speedup, blocked=bool(best.blocked_by), lacking=lacking)
     lacking = None if verdict == "no" else lacking
     ceiling = max(c.ceiling for c in ranked)
+    known = interval(job.of_other_runs(job.play.base_samples)) if lead.base == "profiled" else None
     return GraphMode(
         verdict=verdict,
-        sentence=words.sentence_for(verdict, chosen, lead, job.base_ns, lacking),
+        sentence=words.sentence_for(verdict, chosen, lead, job.base_ns, known, lacking),
         mode=first.mode,
         family=first.family,
         speedup=speedup,
@@ -318,7 +319,7 @@ def _answer(job: Job, ranked: list[GraphPrice], statuses: list[ObstacleStatus], 
         probability_loss=loss,
         base=lead.base,
         base_step_ns=job.base_ns,
-        base_range_ns=interval(job.of_other_runs(job.play.base_samples)) if lead.base == "profiled" else None,
+        base_range_ns=known,
         settled=lead.settled,
         overhead=lead.overhead,
         overhead_source=lead.overhead_source,

@@ -9,7 +9,7 @@ from hpuprof.graph_mode.graph_prices import GraphPrice
 from hpuprof.graph_mode.refusals import LONGER, STEP_TIME, Refusal
 from hpuprof.graph_mode.region_names import RegionName
 from hpuprof.model.arrays import median
-from hpuprof.model.durations import duration
+from hpuprof.model.durations import duration, rounded
 from hpuprof.model.prediction import GraphOption, Interval, Option, Prediction, Verdict
 from hpuprof.what_if.settled import HOST
 
@@ -78,8 +78,8 @@ def from_pace(verdict: Verdict, found: Evidence, refusal: Refusal, lead: Predict
     return f"{verdict.capitalize()}: {pace} ({most}); {refusal.why}{there}."
 
 
-WAIT_LESS = "Part of it is waiting for other ranks inside collectives, taken to go as all of them change alike."
-SIDE_BY_SIDE = "Part of it is work of the device that runs at the same time then."
+WAIT_LESS = "Part of the gain is waiting for other ranks inside collectives, which goes if all of them change alike."
+SIDE_BY_SIDE = "Part of the gain is work of the device that then overlaps."
 
 
 def below_busy(lead: Prediction, step_ns: float) -> list[str]:
@@ -132,8 +132,15 @@ def nearly_all_replayed(lead: Prediction) -> str:
     return f"No: little is left for more graphs{replayed_already(lead)}."
 
 
-def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: float, lacking: Refusal | None) -> str:
-    """Return the answer in one sentence; `base` is the step time now [ns]; `lacking`: what keeps it from being sure."""
+def sentence_for(
+    verdict: Verdict, best: GraphOption, lead: Prediction, base: float, known: Interval | None, lacking: Refusal | None
+) -> str:
+    """Return the answer in one sentence.
+
+    `base` is the step time now [ns], `known` its interval, None where it was given; `lacking`: what keeps the answer
+    from being sure.
+    """
+    now = duration(base) if known is None else rounded(base, known.low, known.high)
     why = f"; {lacking.why}" if lacking else ""
     s = best.speedup
     interval = f"(90 %: {s.low:.2f} to {s.high:.2f})"
@@ -145,7 +152,8 @@ def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: fl
     gone = " without its waits" if best.drops_sync else ""
     with_graphs = f"with graph mode for {what_is_captured(best.region)}{gone}, {runs}"
     if verdict == "yes":
-        times = f"from {duration(base)} to {duration(best.step_time_ns.median)}"
+        then = best.step_time_ns
+        times = f"from {now} to {rounded(then.median, then.low, then.high)}"
         return f"Yes: {with_graphs}, {times}{there}."
     if verdict == "no":
         if (lead.loader_late or 0.0) >= LATE:
@@ -155,7 +163,7 @@ def sentence_for(verdict: Verdict, best: GraphOption, lead: Prediction, base: fl
         changes = f"{'more graphs' if there else 'graph mode'} would change little{there}"
         if s.low < 1 < s.high:
             within = 100 * max(1 - s.low, s.high - 1)
-            return f"No: {changes}; the step stays at {duration(base)} (±{within:.0f} %)."
+            return f"No: {changes}; the step stays at {now} (±{within:.0f} %)."
         return f"No: {changes}; {runs}."
     first = f"{', '.join(best.blocked_by)} must be removed first" if best.blocked_by else ""
     if verdict == "not yet":

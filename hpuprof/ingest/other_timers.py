@@ -15,7 +15,6 @@ recognized by their content, not by their names:
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -112,6 +111,8 @@ def _throughput_rows(text: str) -> tuple[float, float] | None:
     lines = text.splitlines()
     if not lines or not {"train/time", "train/batches"} <= set(lines[0].split(",")):
         return None
+    import csv
+
     cells = [(row["train/time"], row["train/batches"]) for row in csv.DictReader(lines)]
     rows = [(float(time), float(batches)) for time, batches in cells if _number(time) and _number(batches)]
     steps = [(then - since, n - before) for (since, before), (then, n) in pairwise(rows)]

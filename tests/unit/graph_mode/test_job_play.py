@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hpuprof.graph_mode.graph_prices import prices_of
+from hpuprof.graph_mode import job_play
+from hpuprof.graph_mode.graph_prices import GraphPrice, prices_of
 from hpuprof.graph_mode.job_play import JobPlay
 from hpuprof.model.prediction import ProfilingPrior
 from hpuprof.what_if.constants import constants_for
@@ -117,3 +118,42 @@ def test_host_work_outside_of_graphs_bounds_a_job_whose_ranks_do_not_meet(joined
     job = SimpleNamespace(predictions=[SimpleNamespace(options=[option])], play=play, basis="steps", least_ns=30.0)
     (price,) = prices_of(job)
     assert (price.least_ns, price.uncorrected_ns) == (least, 70.0)
+
+
+def test_what_a_rank_cannot_capture_is_no_option_of_the_job():
+    def option(region: str) -> SimpleNamespace:
+        return SimpleNamespace(region=region, drops_sync=False, asynchronous=False, host_outside_low_ns=0.0)
+
+    play = SimpleNamespace(joined=True, behind=TIMES / 100, base_samples=TIMES, with_graphs=lambda _: (TIMES, 70.0))
+    ranks = [SimpleNamespace(options=[option(name) for name in names]) for names in (("step", "model"), ("model",))]
+    job = SimpleNamespace(predictions=ranks, play=play, basis="steps", least_ns=30.0)
+    assert [(price.key.region, len(price.options)) for price in prices_of(job)] == [("model", 2)]
+
+
+@pytest.mark.parametrize(("cut", "at_most"), [(0.25, False), (0.75, True)])
+def test_a_gain_is_at_most_its_bound_where_that_cuts_most_samples(cut, at_most):
+    step_ns = np.where(np.arange(SAMPLES) < cut * SAMPLES, 20.0, 80.0)
+    price = GraphPrice([SimpleNamespace()], step_ns, TIMES, 70.0, 50.0).no_faster(0.0)
+    assert price.interval().at_most == at_most
+    assert price.speedup.max() == pytest.approx(2.0)
+
+
+def test_the_least_explained_rank_and_the_error_together_widen_what_graphs_gain(monkeypatch):
+    """Graphs halve the step of a job that is replayed without error; one rank's rows are late for a tenth of it."""
+    seen = {}
+
+    def errors(*args: object) -> SimpleNamespace:
+        seen["of"] = args[1:]
+        return SimpleNamespace(base=0.0, replay=0.0, change=0.0)
+
+    monkeypatch.setattr(job_play.Errors, "of", errors)
+    monkeypatch.setattr(Meeting, "together_error", 0.0, raising=False)
+    halved = SimpleNamespace(at=lambda _: TIMES / 2, times=np.full(30, 45.0))
+    monkeypatch.setattr(Meeting, "_together", lambda *_: halved, raising=False)
+    eager = SimpleNamespace(at=lambda _: TIMES, profiled=lambda overhead, _: 100.0 + 0 * overhead)
+    prior = ProfilingPrior(median=1.0, high=1.5, source="calibration")
+    known = {"base": "profiled", "base_step_ns": 100.0, "base_spread": 0.02, "overhead_prior": prior}
+    play = job(rank(unexplained=0.02, **known), rank(unexplained=0.1, **known), eager=eager)
+    step_ns, uncorrected = play.with_graphs([SimpleNamespace(skeletons=[])] * 2)
+    assert (seen["of"], uncorrected) == ((0.02, 0.0, 0.1), 45.0)
+    assert step_ns == pytest.approx(TIMES / 2)

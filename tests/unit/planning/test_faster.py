@@ -86,6 +86,23 @@ def test_a_part_of_a_name_stands_for_all_that_hold_it_unless_one_has_it_whole(tm
     assert matching("MM", ["aten::mm", "aten::addmm", "gelu"]) == ["aten::mm", "aten::addmm"]
 
 
+def test_modules_are_parts_too_and_of_many_names_two_are_said(tmp_path):
+    out = TraceBuilder()
+    for begin in (250.0 * step for step in range(8)):
+        out.step(int(begin // 250), begin, 250)
+        for i, name in enumerate(("Head", "Headroom", "Header")):
+            at = begin + 2 + 80 * i
+            out.host(f"nn.Module: {name}_0", at, 70, cat="python_function")
+            out.host(f"aten::head{i}", at + 2, 60).kernel("gemm", at + 50, 10, launch=at + 20, call_dur=4)
+    path = out.write(tmp_path / "t.json")
+    _, rows = plan_with(path, "Headroom_0=50%", "headroom=50%", "aten::head=100%", "Head=10%")
+    whole, part = rows["Headroom_0=50%"], rows["headroom=50%"]
+    assert whole.where == "module"
+    assert 0 < whole.alone_ns == part.alone_ns
+    assert rows["aten::head=100%"].where == "aten::head0, aten::head1 and 1 more (operator)"
+    assert rows["Head=10%"].where.endswith("(module, operator)")
+
+
 def test_what_was_asked_for_and_is_no_line_is_said_with_its_reason(tmp_path):
     path = loop(load=2000, wall=2300).write(tmp_path / "t.json")
     args = ["plan", str(path), "--quiet", "--apply", "fills", "--apply", "data_loading, tf32", "--faster", "no=5%"]
