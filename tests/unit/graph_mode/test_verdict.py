@@ -565,7 +565,7 @@ def test_a_machine_profile_replaces_constants_and_bad_ones_are_refused():
     ("busy_ns", "collectives", "why"),
     [
         (9e6, True, "waiting for other ranks inside collectives"),
-        (9e6, False, "work of the device that runs at the same time"),
+        (9e6, False, "work of the device that then overlaps"),
         (2e6, True, ""),
     ],
 )
