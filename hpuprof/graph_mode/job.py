@@ -52,7 +52,8 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def loader_late(self) -> float | None:
         """Probability that data-loader workers of some rank set the pace; None where no rank has any."""
-        return max((p.loader_late for p in self.predictions if p.loader_late is not None), default=None)
+        late = (p.loader_late if p.loader_paces is None else p.loader_paces for p in self.predictions)
+        return max((odds for odds in late if odds is not None), default=None)
 
     @property
     def idle_fraction(self) -> float:

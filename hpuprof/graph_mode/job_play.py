@@ -34,10 +34,14 @@ Skeletons = Sequence[Sequence[CollectiveSkeleton]]
 
 
 class Fitted(Struct, frozen=True, eq=False):
-    """A job's step time as it is, at settings of everything unknown, and samples of those."""
+    """A job's step time as it is, at settings of everything unknown, and samples of those.
+
+    `later`: factor on the time between two batches of workers, as a given step time allows it.
+    """
 
     eager: JointTimes
     drawn: Drawn
+    later: Floats | float = 1.0
 
 
 class JobPlay(Struct, frozen=True, eq=False, dict=True):
@@ -88,8 +92,11 @@ class JobPlay(Struct, frozen=True, eq=False, dict=True):
         lead, draws = self.predictions[0], Draws.make()
         base = None if lead.base == "profiled" else lead.base_step_ns
         late = self.waiting([True] * len(self.predictions))
-        cost = fit(self._prior, eager.profiled, base, lead.base_spread, draws.uniform[0], late)
-        return Fitted(eager, draws.drawn(self.constants, cost.overhead, cost.host_scale))
+        found = [unpack(p.loader_every) for p in self.predictions if p.loader_every]
+        every = np.max(found, axis=0) if found else None  # of the rank whose workers are slowest
+        cost = fit(self._prior, eager.profiled, base, lead.base_spread, draws.uniform[0], late, every)
+        later = 1.0 if every is None or cost.every is None else cost.every / every
+        return Fitted(eager, draws.drawn(self.constants, cost.overhead, cost.host_scale), later)
 
     @cached_property
     def base_samples(self) -> Floats:
@@ -186,8 +193,10 @@ class JobPlay(Struct, frozen=True, eq=False, dict=True):
     def _no_sooner(self, times: Floats, every: Sequence[float] = ()) -> Floats:
         """Return step times no shorter than the data-loader workers of each rank allow."""
         left = every or [1.0] * len(self.predictions)
+        fitted = None if self.predictions[0].base == "profiled" else self.fitted
+        later = 1.0 if fitted is None else fitted.later
         batches = (unpack(p.loader_every) * s for p, s in zip(self.predictions, left, strict=True) if p.loader_every)
-        found: Floats = np.max([times, *batches], axis=0)
+        found: Floats = np.max([times, *(later * batch for batch in batches)], axis=0)
         return found
 
     def waiting(self, ranks: Sequence[bool]) -> Mask:

@@ -145,15 +145,16 @@ def _predict_with(
     noise = base_noise(settings.unprofiled_ns, settings.spread_ns)
     prior = prior_of(view, model.row_costs, (model.low, model.high), settings.measured or {})
     loader = Loader.of(view)
-    late = None if loader is None else loader.late
-    cost = fit(prior, model.nominal, settings.unprofiled_ns, noise, draws.uniform[0], late)
+    late, every = (None, None) if loader is None else (loader.late, loader.every)
+    cost = fit(prior, model.nominal, settings.unprofiled_ns, noise, draws.uniform[0], late, every)
+    allowed = loader if loader is None else loader.given(cost.every, cost.waits)
     scale = cost.host_scale if settings.unprofiled_ns or not model.settled else draws.settling(*HOST)
     drawn = draws.drawn(constants, cost.overhead, scale)
     played = model.eager(drawn)
     seen = model.facts(played, model.observed(), joint=settings.joint)
     timed = model.timed
     weights = resample_weights(seen.steps, SAMPLES)
-    pricing = Pricing.of(model, drawn, weights, loader, settings.unprofiled_ns, played.step_times)
+    pricing = Pricing.of(model, drawn, weights, allowed, settings.unprofiled_ns, played.step_times)
     if not (pricing.now > 0).all():  # nothing is a multiple of no time
         return Prediction(method="none", reason="not_explained", span=span_of(view, timed.start, timed.end)), None
     graphs_known = FAMILIES[view.trace.family].graphs_known
@@ -174,6 +175,7 @@ def _predict_with(
         busy_ns=float(measure(view.device.busy, timed.start, timed.end).mean()),
         device_ns=float(measure(union_of(view.device.compute, view.device.copy), timed.start, timed.end).mean()),
         loader_late=None if loader is None else loader.probability,
+        loader_paces=None if allowed is None or allowed.unprofiled is None else float(allowed.unprofiled.mean()),
         loader_every=b"" if loader is None else pack(loader.every),
         modules=list(dict.fromkeys(name for r in regions for name in r.members))[:MODULES_NAMED],
         optimizer=optimizer_name(view.trace),

@@ -288,6 +288,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     loader_late: Annotated[
         float | None, Meta(description="Probability that data-loader workers set the pace; None: there are none.")
     ] = None
+    loader_paces: Annotated[
+        float | None, Meta(description="The same without the profiler, where the step time is given.")
+    ] = None
     loader_every: Annotated[
         bytes,
         Meta(description="Samples of the time in which they deliver the batches of a step, as `base_samples` [ns]."),

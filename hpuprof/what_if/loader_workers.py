@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.analysis.steps import Steps
@@ -193,6 +194,16 @@ class Loader(Struct, frozen=True, eq=False):
     every: Floats  # time in which the batches of a step come [ns]
     waiting: Intervals  # of the host where they set the pace: fetches without the hand-over
     probability: float  # that they set the pace
+    unprofiled: Mask | None = None  # samples in which they do without the profiler; None: `late`
+
+    @property
+    def waits(self) -> bool:
+        """Whether steps may wait for batches, in the recording or without the profiler."""
+        return bool((self.late if self.unprofiled is None else self.unprofiled).any())
+
+    def given(self, every: Floats | None, waits: Mask | None) -> Loader:
+        """Return them as a given step time shows them; where none is given, as they are."""
+        return self if every is None else replace(self, every=every, unprofiled=waits)
 
     @classmethod
     def of(cls, view: RankView) -> Loader | None:

@@ -20,6 +20,7 @@ from hpuprof.model.arrays import Floats, Ints, Mask, percentiles
 from hpuprof.model.prediction import Constant, ProfilingPrior
 from hpuprof.model.schema import HostKind
 from hpuprof.what_if.constants import PROFILER_ROWS
+from hpuprof.what_if.loader_workers import late_samples
 from hpuprof.what_if.uncertainty import NORMAL_95
 
 PRIOR_MEDIAN, PRIOR_HIGH = 2.5, 8.9
@@ -42,6 +43,8 @@ OTHER_HOST = 0.02
 """Probability of a host that is slower, and of one that is faster, than any cost of profiling explains."""
 SLOWEST, FASTEST = 2.5, 0.25
 """Range of the factor on host work in that case; within it, near 1 is likelier."""
+PACES = 0.1
+"""Standard deviation of the logarithm around each sample of the time between two batches; by judgment."""
 _PATH = np.linspace(-1.0, 2.0, 1201)
 _PLAYED = np.concatenate([np.linspace(-1.0, 0.0, 9)[:-1], np.linspace(0.0, 1.0, 45), np.linspace(1.0, 2.0, 9)[1:]])
 """Points of `_on` at which step times are played; between them they are interpolated at those of `_PATH`."""
@@ -51,18 +54,25 @@ OTHER_MACHINES = ProfilingPrior(median=PRIOR_MEDIAN, high=PRIOR_HIGH, source="ot
 
 
 class Cost(Struct, frozen=True, eq=False):
-    """Samples of what profiling cost; arrays of shape `(samples,)`. `source`: what the samples are known from."""
+    """Samples of what profiling cost; arrays of shape `(samples,)`. `source`: what the samples are known from.
+
+    `every`: of the time between two batches of data-loader workers [ns], as a given step time allows it; `waits`: those
+    in which steps wait for batches, though only without the profiler.
+    """
 
     overhead: Floats
     host_scale: Floats
     source: str
+    every: Floats | None = None
+    waits: Mask | None = None
 
     def where(self, some: Mask, other: Cost) -> Cost:
         """Return it with other samples in some places."""
-        return Cost(
-            np.where(some, other.overhead, self.overhead),
-            np.where(some, other.host_scale, self.host_scale),
-            other.source if some.all() else self.source,
+        return replace(
+            self,
+            overhead=np.where(some, other.overhead, self.overhead),
+            host_scale=np.where(some, other.host_scale, self.host_scale),
+            source=other.source if some.all() else self.source,
         )
 
 
@@ -148,10 +158,12 @@ def fit(
     noise: float,
     u: Floats,
     late: Mask | None = None,
+    every: Floats | None = None,
 ) -> Cost:
     """Draw costs from the prior, given the step time without the profiler if it is known.
 
-    Where no cost explains that step time, the host was slower or faster when it was taken: all its work is scaled.
+    Where no cost explains that step time, the host was slower or faster when it was taken: all its work is scaled. Or
+    steps were short enough then to wait for batches, though they do not in the recording.
 
     Args:
         prior: of the cost.
@@ -160,23 +172,61 @@ def fit(
         noise: its relative standard deviation.
         u: uniform numbers; larger ones give higher costs.
         late: samples in which steps wait for batches: as long without the profiler, they show nothing of what it cost.
+        every: samples of the time between two batches that workers allow [ns].
     """
-    overhead, host = _on(_PATH)
     inside = (_PATH >= 0) & (_PATH <= 1)
-    density = np.where(inside, np.exp(log_density(prior, overhead)), 0.0)
+    density = np.where(inside, np.exp(log_density(prior, _on(_PATH)[0])), 0.0)
     density /= density.sum()
-    if unprofiled_ns:
-        other = np.where(inside, 0.0, np.exp(-4 * np.abs(_PATH - 0.5)))
-        density += 2 * OTHER_HOST * other / other.sum()
-        times = np.interp(_PATH, _PLAYED, np.log(np.maximum(times_at(*_on(_PLAYED)), 1.0)))
-        log = np.log(density) - 0.5 * ((times - np.log(unprofiled_ns)) / max(noise, 0.02)) ** 2
-        density = np.exp(log - log.max())
-    cumulative = (np.cumsum(density) - 0.5 * density) / density.sum()
-    overhead, host = _on(np.interp(u, cumulative, _PATH))
+    unknown = Cost(*_drawn(density, u), prior.source)
     if not unprofiled_ns:
-        return Cost(overhead, host, prior.source)
-    known = Cost(overhead, host, "step time")
-    return known if late is None else known.where(late, fit(prior, times_at, None, noise, u))
+        return unknown
+    other = np.where(inside, 0.0, np.exp(-4 * np.abs(_PATH - 0.5)))
+    density += 2 * OTHER_HOST * other / other.sum()
+    times = np.interp(_PATH, _PLAYED, np.log(np.maximum(times_at(*_on(_PLAYED)), 1.0)))
+    off, scatter = times - np.log(unprofiled_ns), max(noise, 0.02)
+    log = np.log(density) - 0.5 * (off / scatter) ** 2
+    known = Cost(*_drawn(np.exp(log - log.max()), u), "step time")
+    if late is None:
+        return known
+    cost = known.where(late, unknown)
+    if every is None or late.all():
+        return cost
+    shorter = np.where(off < 0, density, 0.0)
+    odds = _odds_of_batches(every[~late], unprofiled_ns, float(np.exp(log).sum()) / scatter, float(shorter.sum()))
+    waits = late_samples(float(late.mean()) + float((~late).mean()) * odds)[0] | late
+    if (waits & ~late).any():
+        cost = cost.where(waits & ~late, Cost(*_drawn(shorter, u), "step time"))
+    return replace(cost, every=_as_given(every, late, waits, unprofiled_ns), waits=waits)
+
+
+def _odds_of_batches(every: Floats, step_ns: float, explained: float, shorter: float) -> float:
+    """Return how likely batches set a given step time, by Bayes' rule.
+
+    Args:
+        every: samples of the time between two batches [ns].
+        step_ns: the given step time.
+        explained: density of what profiling leaves of the recorded step there, by the logarithm of the step time.
+        shorter: how likely it leaves less.
+    """
+    came = np.exp(-0.5 * (np.log(every / step_ns) / PACES) ** 2) / PACES
+    waited, kept_up = shorter * float(came.mean()), explained * float((every < step_ns).mean())
+    return waited / (waited + kept_up) if waited else 0.0
+
+
+def _as_given(every: Floats, late: Mask, waits: Mask, step_ns: float) -> Floats:
+    """Return the time between two batches: the given step where it waits for them, less where workers keep up [ns]."""
+    found = np.where(waits & ~late, step_ns, every)
+    sooner = np.sort(every[~late & (every < step_ns)])
+    if len(sooner) and not waits.all():
+        rank = np.argsort(np.argsort(every[~waits], kind="stable"), kind="stable")
+        found[~waits] = np.quantile(sooner, (rank + 0.5) / len(rank))
+    return found
+
+
+def _drawn(density: Floats, u: Floats) -> tuple[Floats, Floats]:
+    """Return multiples and factors on host work of a density along the path, at uniform numbers."""
+    cumulative = (np.cumsum(density) - 0.5 * density) / density.sum()
+    return _on(np.interp(u, cumulative, _PATH))
 
 
 def _on(path: Floats) -> tuple[Floats, Floats]:

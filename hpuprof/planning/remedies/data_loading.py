@@ -33,7 +33,7 @@ def find(situation: Situation) -> Iterator[Change]:
     """Find time of the main thread in waiting for workers or, without workers, in fetching the batch itself."""
     view, low, high = situation.view, situation.model.low, situation.model.high
     if situation.loader is not None:
-        if situation.loader.late.any():
+        if situation.loader.waits:
             where = "waiting for data-loader workers"
             yield Change(
                 where, 1.0, lambda model, _: model, uncertain=True, bends=(0.25, 0.75, NO_PROCESSOR), paces=_sooner

@@ -22,7 +22,7 @@ CONSTANTS = constants_for("cuda", "eager", {})
 def rank(every: float | None = None, late: float | None = None, **more) -> SimpleNamespace:
     """`every`: time between two batches; `late`: how likely workers set the pace."""
     batches = b"" if every is None else pack(np.full(SAMPLES, every))
-    return SimpleNamespace(loader_every=batches, loader_late=late, **more)
+    return SimpleNamespace(**{"loader_every": batches, "loader_late": late, "base": "profiled", **more})
 
 
 class Meeting(JobPlay, frozen=True, eq=False, dict=True):
@@ -73,7 +73,7 @@ def costed(late: float | None, base: str) -> np.ndarray:
     prior = ProfilingPrior(median=1.0, high=1.5, source="calibration")
     known = {"base": base, "base_step_ns": 80.0, "base_spread": 0.01, "overhead_prior": prior}
     return job(
-        rank(100.0, late, **known), rank(overhead_prior=None), eager=SimpleNamespace(profiled=profiled)
+        rank(50.0, late, **known), rank(overhead_prior=None), eager=SimpleNamespace(profiled=profiled)
     ).fitted.drawn.overhead
 
 

@@ -144,12 +144,12 @@ def test_workers_of_another_rank_that_deliver_in_turns_are_no_pauses_too(tmp_pat
 
 @pytest.mark.parametrize("known", ["3.4ms", "3.2ms"])
 def test_a_given_step_time_that_workers_set_shows_nothing_of_what_they_hold_up(known, tmp_path):
-    """Steps of 3.4 ms, of which 3 wait: with the profiler or without."""
+    """Steps of 3.4 ms, of which 3 wait: with the profiler or without. The other rank may wait, too, where one is given."""
     (tmp_path / "given").mkdir()
     ranks = job({}, {}, fetches={0: [80.0], 1: [3000.0]})
     plain, given = analyzed(ranks, tmp_path), analyzed(ranks, tmp_path / "given", step_time=known)
     saved = [next(row for row in one.data.plan if row.remedy == "data_loading") for one in (plain, given)]
-    assert saved[1].alone_ns == pytest.approx(saved[0].alone_ns, rel=0.1)
+    assert saved[1].alone_ns == pytest.approx(saved[0].alone_ns, rel=0.25)
 
 
 def test_what_a_rank_does_while_it_would_wait_for_another_saves_nothing(tmp_path):

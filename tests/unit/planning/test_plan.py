@@ -132,7 +132,7 @@ def test_workers_that_are_waited_for_without_the_profiler_alone_may_wait_every_g
     row = rows_of(loop(read=True, wall=400, load=100, workers=True), tmp_path, **told)["read_backs"]
     sure = rows_of(loop(read=True, wall=400, load=100), tmp_path, **told)["read_backs"]
     assert sure.alone_low_ns > 10_000
-    assert row.alone_low_ns < 1_000
+    assert row.p_gain < 0.97 < sure.p_gain, "with so few rows, the host was faster then, whether it waits or not"
     assert row.order == sure.order == 1, "the order is found where something can gain"
     assert row.alone_ns > 10_000
 

@@ -348,6 +348,20 @@ def test_where_nothing_tells_verdict_and_plan_hold_both_readings(tmp_path):
     assert row.alone_low_ns == pytest.approx(0.0, abs=0.05 * 4e6)
 
 
+def test_a_given_step_nearly_as_long_as_the_recorded_one_may_wait_for_batches_without_the_profiler(tmp_path):
+    """No recorded fetch waits; 128 operators and launches a step, recorded, cost more than the given time leaves."""
+    steps([80] * 10, [4920] * 10, launches=128).write(tmp_path / "t.json")
+    price = {}
+    for step_time in ("4.97ms", "4.4ms"):
+        report = hpuprof.analyze(tmp_path / "t.json", cache="off", step_time=step_time)
+        rows = {row.remedy: row for row in report.data.plan}
+        price[step_time] = rows["data_loading"].alone_high_ns or 0.0, rows["graphs"].alone_low_ns
+    assert price["4.97ms"][0] > 0.05 * 4.97e6
+    assert price["4.97ms"][1] == pytest.approx(0.0, abs=0.02 * 4.97e6)
+    assert price["4.4ms"][0] == pytest.approx(0.0)
+    assert price["4.4ms"][1] > 0.05 * 4.4e6
+
+
 def test_graphs_of_steps_that_may_wait_for_batches_save_nothing_at_worst_and_may_come_first(tmp_path):
     """Some batches lay ready, taking the others takes 0.3 ms: queue or wait. The noise of runs is no loss."""
     steps([38, 43, 17, 32, 306, 317, 284, 375, 343, 359, 416, 350], [1430] * 12, launches=40).write(tmp_path / "t.json")

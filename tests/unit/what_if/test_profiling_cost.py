@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hpuprof.analysis.rank_view import RankView
 from hpuprof.model.prediction import ProfilingPrior
 from hpuprof.what_if.constants import PROFILER_ROWS, constants_for
+from hpuprof.what_if.loader_workers import late_samples
 from hpuprof.what_if.profiling_cost import (
     OTHER_MACHINES,
     PRIOR_HIGH,
@@ -149,3 +150,33 @@ def test_measured_costs_narrow_to_about_one(tmp_path):
     cost = interval(without_step_time(prior).overhead)
     assert prior.source == "calibration"
     assert (cost.low, cost.median, cost.high) == pytest.approx((0.71, 1.0, 1.4), rel=0.05)
+
+
+CALIBRATED = ProfilingPrior(median=1.0, high=1.4, source="calibration")
+NOT_LATE = np.zeros(len(U), dtype=bool)
+ANY_PACE = 10e6 * 30.0 ** -late_samples(0.0)[1]
+"""Times between two batches of workers that no recorded step of 10 ms waited for."""
+
+
+@pytest.mark.parametrize(("step", "paced"), [(9.0e6, (0.0, 0.1)), (9.9e6, (0.6, 0.9)), (12.0e6, (0.1, 0.4))])
+def test_steps_that_profiling_hardly_explains_wait_for_batches_without_it(step: float, paced: tuple[float, float]):
+    found = fit(CALIBRATED, linear, step, 0.01, U, NOT_LATE, ANY_PACE)
+    assert found.every is not None
+    waits = np.isclose(found.every, step)
+    assert paced[0] <= waits.mean() <= paced[1]
+    assert (found.every[~waits] < step).all()
+    assert (linear(found.overhead, found.host_scale)[waits] < 1.01 * step).all()
+    assert np.median(linear(found.overhead, found.host_scale)[~waits] / step) == pytest.approx(1.0, abs=0.05)
+
+
+def test_workers_known_to_be_quicker_leave_the_step_to_the_cost():
+    alone, found = (fit(CALIBRATED, linear, 9.5e6, 0.01, U, *more) for more in ((), (NOT_LATE, np.full(len(U), 4e6))))
+    np.testing.assert_allclose(found.overhead, alone.overhead)
+    np.testing.assert_allclose(found.every, 4e6)
+
+
+def test_steps_that_wait_in_the_recording_show_no_cost():
+    waiting = ~NOT_LATE
+    found = fit(OTHER_MACHINES, linear, 7e6, 0.01, U, waiting, np.full(len(U), 10e6))
+    np.testing.assert_allclose(found.overhead, without_step_time(OTHER_MACHINES).overhead)
+    assert (found.every, found.waits) == (None, None)
