@@ -13,6 +13,7 @@ import hpuprof
 from hpuprof.errors import ConfigError
 from hpuprof.graph_mode.interfaces import Situation, api_name
 from hpuprof.graph_mode.job import ONE_STEP_SPREAD
+from hpuprof.graph_mode.refusals import LOADER
 from hpuprof.graph_mode.region_names import RegionName
 from hpuprof.graph_mode.snippets import code_for
 from hpuprof.graph_mode.verdict import decide
@@ -477,6 +478,15 @@ def test_a_compiled_hpu_model_has_its_graphs_already(judge):
 
 def test_waiting_for_data_loader_workers_is_said(judge):
     assert "data-loader" in judge(prediction(option(0.98, 1.02), loader_late=1.0)).sentence
+
+
+def test_workers_that_may_set_the_pace_without_the_profiler_alone_leave_graphs_open(judge):
+    """They did not in the recording; a step time that was given makes it one in five."""
+    mixed = option(0.95, 1.5)  # a gain in 85 % of the samples
+    assert judge(prediction(mixed, loader_late=0.0)).verdict == "marginal"
+    doubted = judge(prediction(mixed, loader_late=0.0, loader_paces=0.2))
+    assert (doubted.verdict, doubted.reason) == ("likely", LOADER.reason)
+    assert "data-loader" in judge(prediction(option(0.98, 1.02), loader_late=0.0, loader_paces=1.0)).sentence
 
 
 SITUATIONS = [
