@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.effort import add_effort, weigh
+
 ROUNDS = 9
 
 
@@ -26,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--minutes", type=float, help="no program begins after so long; on a GPU 9, else 60")
     parser.add_argument("--score", action="store_true", help="run nothing, score the cases that are there")
+    add_effort(parser)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     if args.child:
@@ -33,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     from .ladders import ladders
     from .programs import DDP, programs
     from .score import report
+
+    weigh(args.effort)
 
     args.out.mkdir(parents=True, exist_ok=True)
     all_of_them = [p for p, _, _ in ladders()] if args.device == "cuda" else [*programs(), DDP]

@@ -1,4 +1,4 @@
-"""Published before and after, end to end: `python -m benchmarks.published_steps [--only NAME …] [--unknown] [--markdown]`.
+"""Published before and after, end to end: `python -m benchmarks.published_steps [--only NAME …] [--unknown] [--markdown] [--effort N]`.
 
 Each case is a program with the published figures in the simulated world, recorded without any cost of profiling but
 where the case says so, and analyzed as a stranger's trace with the step time given (`--unknown`: not given).
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hpuprof
+from benchmarks.harness.effort import add_effort, weigh
 from benchmarks.world.host import run_ranks
 from benchmarks.world.machine import Machine
 from benchmarks.world.trace import Source, cuda_trace
@@ -116,7 +117,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--unknown", action="store_true")
     parser.add_argument("--markdown", action="store_true")
+    add_effort(parser)
     args = parser.parse_args()
+    weigh(args.effort)
     found: list[Said] = []
     print(HEAD if args.markdown else "")
     for case in CASES:
@@ -135,9 +138,11 @@ def summary(found: Sequence[Said]) -> str:
     programs = {one.case.program for one in found}
     wrong = {one.case.program for one in found if not one.right}
     set_to = {one.case.program for one in found if one.case.busy_is_the_answer}
+    first = [one.right for one in found if one.asked.startswith("first")]
     return (
         f"{right} of {len(found)} right; {len(programs - wrong)} of {len(programs)} programs without a miss "
-        f"({len(set_to)} of them have a device time that was set to the answer)."
+        f"({len(set_to)} of them have a device time that was set to the answer). "
+        f"{sum(first)} of {len(first)} first choices are as measured."
     )
 
 

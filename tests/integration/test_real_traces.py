@@ -503,13 +503,16 @@ def test_step_times_of_tb_that_follow_the_device(real_traces: Path, name: str):
     assert steps.wall.tolist() != [1000 * w for w in walls]
 
 
-def test_the_loader_goes_before_graphs_and_no_second_line_costs_time_alone(real_traces):
-    """Four workers took this program from 177.2 to 126.3 ms as recorded; graphs overlap with that."""
+def test_the_loader_goes_before_graphs_and_a_second_line_that_costs_time_alone_says_so(real_traces):
+    """Four workers took this program from 177.2 to 126.3 ms as recorded; graphs overlap with that.
+
+    Copies that are prefetched wait for the loader: they cost 2 ms, and save 9 once it is out of the way.
+    """
     for name in (RESNET_0, "resnet50_tb_samples/resnet50_num_workers_0"):
         data = hpuprof.analyze(real_traces / name, cache="off").data
         lines = sorted((r for r in data.plan if r.order), key=lambda r: r.order)
         assert lines[0].remedy == "data_loading"
-        assert lines[1].alone_ns > 0
+        assert lines[1].alone_ns > 0 or lines[1].after == [1]
         assert data.graph_mode.verdict == "yes"
         overtaken = data.answer.graphs.sentence.endswith(OVERTAKEN)
         assert overtaken != any(line.remedy == "graphs" for line in lines), "a line of the plan, or said to add nothing"
