@@ -146,10 +146,10 @@ class JobPlay(Struct, frozen=True, eq=False, dict=True):
         for outcome in levels:
             every = [left_at(outcome, step) for step in of_rank]
             changed = [steps_at(outcome, step) or mine for step, mine in zip(of_rank, self._unchanged, strict=True)]
-            found = self.left(changed, self._unchanged, every)
+            found = self.left(changed, None, every)
             if found is None:
                 return None
-            same = self.left(self._unchanged, self._unchanged, every) if any(paced) else None
+            same = self.left(self._unchanged, None, every) if any(paced) else None
             if same is not None:  # where no one waited for a batch in the recording, there is no wait to take away
                 found = np.where(self.waiting(paced), found, same)
             shares[outcome] = found
@@ -161,19 +161,26 @@ class JobPlay(Struct, frozen=True, eq=False, dict=True):
         saved: Floats = self.base_samples * np.minimum((1.0 - left) * error, 1.0)
         return saved
 
-    def left(self, steps: Skeletons, than: Skeletons, every: Sequence[float]) -> Floats | None:
+    def left(self, steps: Skeletons, than: Skeletons | None, every: Sequence[float]) -> Floats | None:
         """Return samples of the share of the step time that is left with steps of each rank instead of others.
 
-        They are played at the settings of `path_points`. `every`: what is left on each rank of the time between two
-        batches that are waited for. None where the steps do not match.
+        They are played at the settings of `path_points`. `than`: the others, None for the unchanged ones; `every`: what
+        is left on each rank of the time between two batches that are waited for. None where the steps do not match.
         """
         if self._alone:
-            ranks = zip(self._alone, steps, than, every, strict=True)
-            found = [one.left([mine], [others], [sooner]) for one, mine, others, sooner in ranks]
+            others = [None] * len(every) if than is None else [[mine] for mine in than]
+            ranks = zip(self._alone, steps, others, every, strict=True)
+            found = [one.left([mine], its, [sooner]) for one, mine, its, sooner in ranks]
             known = [shares for shares in found if shares is not None]
             return np.min(known, axis=0) if len(known) == len(found) else None
-        then, now = self._along_the_cost(steps, every), self._along_the_cost(than, [1.0] * len(every))
+        then = self._along_the_cost(steps, every)
+        now = self._now if than is None else self._along_the_cost(than, [1.0] * len(every))
         return None if then is None or now is None else then / np.maximum(now, 1.0)
+
+    @cached_property
+    def _now(self) -> Floats | None:
+        """Samples of the step time of the unchanged program, as `_along_the_cost` has it."""
+        return self._along_the_cost(self._unchanged, [1.0] * len(self._unchanged))
 
     def _along_the_cost(self, skeletons: Skeletons, every: Sequence[float]) -> Floats | None:
         played, fitted = self._together(skeletons), self.fitted
@@ -183,8 +190,8 @@ class JobPlay(Struct, frozen=True, eq=False, dict=True):
 
     def once(self, skeletons: Skeletons) -> float | None:
         """Return the mean step time of ranks that meet in these collectives; None where they do not fit together."""
-        times = together_ns(skeletons, [p.groups for p in self.predictions])
-        return None if times is None else float(times[0]) * usual(self.predictions)
+        played = self._together(skeletons)
+        return None if played is None else float(played.times[0])
 
     def _together(self, skeletons: Skeletons) -> JointTimes | None:
         times = together_ns(skeletons, [p.groups for p in self.predictions])
